@@ -25,8 +25,36 @@ const roomRule = (room, also = "$^") => ({
 /** Rooms that hold several kinds: each knows the room's contract, and no other kind. */
 const contract = (room) => `^src/${room}/[^/]+\\.ts$`;
 
+/**
+ * Folders that are deep, and their doors: what others may import of them. job/kinds.ts opens them by
+ * these, and commands take what one of them shows.
+ */
+const doors = {
+  "flow/workers": "slice-reader|unit-server",
+  "formats/arrow": "decoder|shards|units|inspect|pipe",
+  "formats/parquet": "decoder|duckdb|footer|units|inspect",
+  "job/threads": "worker-threads",
+  "models/prompts": "engine|task|kept-answers",
+  "models/served": "engine|protocol|server|turns|json|v2",
+  "models/trees": "session",
+  "report/page": "page",
+  "sources/lake": "source",
+  "stores/objects": "open|store|protocol|aws-credentials",
+  "targets/parquet": "sink|part-file|layout|other-runs",
+  "targets/postgres": "sink|connect",
+};
+
+const doorRules = Object.entries(doors).map(([folder, files]) => ({
+  name: `doors-of-${folder.replace("/", "-")}`,
+  comment: "others import the doors of a folder only; another door is a decision",
+  severity: "error",
+  from: { path: "^src/", pathNot: `^src/${folder}/` },
+  to: { path: `^src/${folder}/`, pathNot: `^src/${folder}/(${files})\\.ts$` },
+}));
+
 export default {
   forbidden: [
+    ...doorRules,
     { name: "no-cycles", severity: "error", from: {}, to: { circular: true } },
     {
       name: "unresolved",
@@ -103,7 +131,7 @@ export default {
     roomRule("models/places", "^src/(stores/objects|base/http|models/file)/"),
     roomRule("models", "^src/(stores/objects|base/http)/"),
     roomRule("models/file"),
-    roomRule("targets/parquet", `^src/duckdb/|^src/stores/(store|ledger)\\.ts$|${contract("targets")}`),
+    roomRule("targets/parquet", `^src/(duckdb/|base/spool)|^src/stores/(store|ledger)\\.ts$|${contract("targets")}`),
     roomRule("stores", "^src/base/(spool|http/)"),
     {
       name: "no-store-imports-another",
@@ -112,7 +140,7 @@ export default {
       from: { path: "^src/stores/(?!disk|objects/)" },
       to: { path: "^src/stores/", pathNot: "^src/stores/(store\\.ts$|objects/)" },
     },
-    roomRule("targets/postgres", `^src/stores/ledger\\.ts$|${contract("targets")}`),
+    roomRule("targets/postgres", `^src/base/spool|^src/stores/ledger\\.ts$|${contract("targets")}`),
     roomRule("duckdb"),
     roomRule("stores/objects", "^src/base/http/"),
     roomRule("base/http"),

@@ -110,10 +110,13 @@ export interface OutputLimits extends ColumnLimits {
   readonly nulls?: number | undefined;
 }
 
+/** `checks.factor`, unless the spec says otherwise. */
+export const usualFactor = 4;
+
 /** Those of `checks: {}`. */
 export const defaultLimits: Limits = {
   onFail: "hold",
-  factor: 4,
+  factor: usualFactor,
   rejects: 0.01,
   outputs: new Map(),
   inputs: new Map(),
@@ -205,7 +208,6 @@ export interface Least {
 
 /** Earlier runs from which on the rule is as strict as it gets. */
 export const enoughNights = 14;
-const usualFactor = 4;
 /** With fewer rows, a run is never held by a comparison. */
 const leastRows = 100;
 

@@ -108,7 +108,7 @@ const commands: Readonly<Record<string, readonly [about: string, load: () => Pro
   ],
 };
 
-/** What a scheduler does with the exit codes; docs/operations.md has all of it. */
+/** What a scheduler does with the exit codes; docs/runbook.md has all of it. */
 const helpText = `
 Start with:
   infer-batch init --model churn.onnx --input 'data/*.parquet'

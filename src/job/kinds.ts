@@ -147,7 +147,7 @@ export async function openSource(
 }
 
 /** The source of a table's rows, where the spec names one. @param folder in which files are when they are read */
-async function ofTable(files: Source, { table, at }: InputSpec, folder: string): Promise<Source> {
+async function ofTable(files: Source, { table, at = "latest" }: InputSpec, folder: string): Promise<Source> {
   if (table === undefined) {
     return files;
   }

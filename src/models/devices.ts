@@ -132,8 +132,8 @@ export interface Part {
 
 /** Describes the missing parts for an error; undefined if none is missing. */
 export function missingText(parts: readonly Part[]): string | undefined {
-  const missing = parts.filter(({ state }) => state === "missing");
-  return missing.length === 0 ? undefined : missing.map(({ name, found }) => `${name}: ${found}`).join("; ");
+  const absent = parts.filter(({ state }) => state === "missing");
+  return absent.length === 0 ? undefined : absent.map(({ name, found }) => `${name}: ${found}`).join("; ");
 }
 
 interface Gpu {
@@ -144,7 +144,7 @@ interface Gpu {
 
 const proc = "/proc/driver/nvidia";
 
-/** Returns the version of NVIDIA's kernel module ("570.124.06"); undefined if it is not loaded. */
+/** Returns the version of NVIDIA's kernel module ("570.124.06"); undefined if it is not loaded. @public so that tests see it */
 export function driverVersion({ readText }: Pick<Machine, "readText">): string | undefined {
   // "NVRM version: NVIDIA UNIX x86_64 Kernel Module  570.124.06  Wed …", or "… Open Kernel Module for x86_64  570…"
   return /^NVRM version:.*?\s(\d+\.\d+(?:\.\d+)?)\s/m.exec(readText(`${proc}/version`) ?? "")?.[1];
@@ -170,7 +170,7 @@ function informationOf({ list, readText }: Pick<Machine, "list" | "readText">): 
   return list(`${proc}/gpus`).map((bus) => readText(join(proc, "gpus", bus, "information")) ?? "");
 }
 
-/** Returns how many GPUs CUDA numbers from 0 in this process; undefined if that is unknown. */
+/** Returns how many GPUs CUDA numbers from 0 in this process; undefined if that is unknown. @public so that tests see it */
 export function visibleGpus(machine: Pick<Machine, "env" | "list">): number | undefined {
   const chosen = machine.env["CUDA_VISIBLE_DEVICES"];
   if (chosen !== undefined) {

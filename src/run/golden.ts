@@ -103,7 +103,7 @@ async function footerOf({ file, reader }: GoldenFile): Promise<ShardFooter> {
     }
   }
   throw new JobError("SCHEMA_MISMATCH", `checking the golden rows of ${file.name}: the file has no rows`, {
-    hint: "docs/absolute-checks.md says how to make the file",
+    hint: "docs/own-checks.md says how to make the file",
   });
 }
 
@@ -165,7 +165,7 @@ async function openGolden(context: GoldenContext, path: string): Promise<GoldenF
     const [listed] = shards;
     if (listed === undefined) {
       throw new JobError("FILE_MISSING", `opening the golden rows: there is no file ${path}`, {
-        hint: "relative paths start from the spec's folder; docs/absolute-checks.md says how to make the file",
+        hint: "relative paths start from the spec's folder; docs/own-checks.md says how to make the file",
       });
     }
     const file = await source.open(listed);

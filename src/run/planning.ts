@@ -78,7 +78,9 @@ export async function planRun(
   const { model, version, origin } = resolved;
   const [engine, seen] = await both(
     loading,
-    read.shards === undefined ? readWhileOpening(context, loading, { decoder, listed }) : Promise.resolve(read.shards),
+    read.shards === undefined
+      ? readWhileOpening(context, loading, { decoder, listed, table })
+      : Promise.resolve(read.shards),
   );
   const { shards, rows, schemas } = seen;
   const bind = (takenElsewhere?: ReadonlySet<string>): Promise<Contract> =>
@@ -275,14 +277,14 @@ async function contractOrUndefined(act: () => Promise<Contract>): Promise<Contra
 async function readWhileOpening(
   context: JobContext,
   loading: Promise<Engine>,
-  { decoder, listed }: Pick<PlanningInput, "decoder" | "listed">,
+  { decoder, listed, table }: Pick<PlanningInput, "decoder" | "listed" | "table">,
 ): Promise<SeenShards> {
   const refused = new AbortController();
   loading.catch((error: unknown) => {
     refused.abort(error);
   });
   const signal = AbortSignal.any([context.signal, refused.signal]);
-  return await readShards({ ...context, signal }, decoder, listed);
+  return await readShards({ ...context, signal }, decoder, { shards: listed, table });
 }
 
 /** Refuses encrypted columns that the job uses; others are not read. */

@@ -27,7 +27,7 @@ async function warnings(...args: readonly string[]): Promise<string[]> {
 
 describe("an output that is not a tensor", () => {
   const lost =
-    "output `output_probability` of the model is seq(map(int64,tensor(float))), no tensor, and is not written: export the model with options={'zipmap': False} (skl2onnx); or name under model.outputs those that are wanted";
+    "output `output_probability` of the model is seq(map(int64,tensor(float))), no tensor, and is not written: export the model with zipmap=False (skl2onnx: options={'zipmap': False}), or take the ZipMap out of the file, as docs/models.md shows; or name under model.outputs those that are wanted";
 
   test("plan, validate and run warn once about an output that is not a tensor", async () => {
     const spec = await specFor(scratch.path, "wine", { path: "wine-zipmap.onnx" });
@@ -55,7 +55,7 @@ describe("an output that is not a tensor", () => {
     const data = join(projectFolder, "fixtures/data/wine/*.parquet");
     const init = await runHere(["init", join(scratch.path, "a.yaml"), "--model", model, "--input", data]);
     const note =
-      "output output_probability is seq(map(int64,tensor(float))), no tensor, and left out: export the model with options={'zipmap': False} (skl2onnx)";
+      "output output_probability is seq(map(int64,tensor(float))), no tensor, and left out: export the model with zipmap=False (skl2onnx: options={'zipmap': False}), or take the ZipMap out of the file, as docs/models.md shows";
     expect(init.stdout).toContain(`note     ${note}\n`);
     expect(await readFile(join(scratch.path, "a.yaml"), "utf8")).toContain(`# Note: ${note}\n`);
   });

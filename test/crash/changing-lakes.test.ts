@@ -39,7 +39,7 @@ async function changing(kind: string, folder: string): Promise<Changing> {
     if (next.done === true) {
       throw new Error(`the writer has ended: ${said}`);
     }
-    return next.value as string;
+    return next.value;
   };
   return {
     table: await line(),

@@ -88,28 +88,26 @@ describe("numbers", () => {
   });
 });
 
-describe("labels", () => {
-  test("two columns of labels are compared by the rows that are equal and a table of flips, the most frequent first", async () => {
-    const pairs = ["aa", "ab", "ba", "ba", "cc"].map(([a, b]) => [`'${a}'`, `'${b}'`] as const);
-    const found = await measured(pairs, ["utf8", "utf8"]);
-    expect(found).toMatchObject({
-      rows: 5,
-      figures: { rows_equal: 2 },
-      flips: [
-        { one: '"b"', other: '"a"', rows: 2 },
-        { one: '"a"', other: '"b"', rows: 1 },
-      ],
-    });
-    expect(found?.most.map(({ row }) => row)).toEqual([1, 2, 3]);
+test("two columns of labels are compared by the rows that are equal and a table of flips, the most frequent first", async () => {
+  const pairs = ["aa", "ab", "ba", "ba", "cc"].map(([a, b]) => [`'${a}'`, `'${b}'`] as const);
+  const found = await measured(pairs, ["utf8", "utf8"]);
+  expect(found).toMatchObject({
+    rows: 5,
+    figures: { rows_equal: 2 },
+    flips: [
+      { one: '"b"', other: '"a"', rows: 2 },
+      { one: '"a"', other: '"b"', rows: 1 },
+    ],
   });
+  expect(found?.most.map(({ row }) => row)).toEqual([1, 2, 3]);
+});
 
-  test("integer labels of different widths are equal when their numbers are", async () => {
-    const pairs = [
-      ["9007199254740993::BIGINT", "9007199254740993::UBIGINT"],
-      ["9007199254740993::BIGINT", "9007199254740992::UBIGINT"],
-    ] as const;
-    expect(await measured(pairs, ["int64", "uint64"])).toMatchObject({ figures: { rows_equal: 1 } });
-  });
+test("integer labels of different widths are equal when their numbers are", async () => {
+  const pairs = [
+    ["9007199254740993::BIGINT", "9007199254740993::UBIGINT"],
+    ["9007199254740993::BIGINT", "9007199254740992::UBIGINT"],
+  ] as const;
+  expect(await measured(pairs, ["int64", "uint64"])).toMatchObject({ figures: { rows_equal: 1 } });
 });
 
 test("two columns of vectors are compared by the mean and the lowest cosine, and vectors without a direction are counted", async () => {

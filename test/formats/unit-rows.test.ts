@@ -10,25 +10,23 @@ function scoring(threads: number, rowsLeft: number, batchRows = 256): UnitSharin
   return { workers: threads, rowsLeft, batchRows: () => batchRows };
 }
 
-describe("rows of the next unit", () => {
-  test("the next unit has the most rows while many are left, or if the number is unknown", () => {
-    expect(unitRows(most, 0, scoring(2, 4_000_000))).toBe(most);
-    expect(unitRows(most, 2_000_000, scoring(2, 4_000_000))).toBe(most);
-    expect(unitRows(most, 0, undefined)).toBe(most);
-  });
+test("the next unit has the most rows while many are left, or if the number is unknown", () => {
+  expect(unitRows(most, 0, scoring(2, 4_000_000))).toBe(most);
+  expect(unitRows(most, 2_000_000, scoring(2, 4_000_000))).toBe(most);
+  expect(unitRows(most, 0, undefined)).toBe(most);
+});
 
-  test("the next unit has fewer rows towards the end, so that all threads have work", () => {
-    expect(unitRows(most, 0, scoring(2, 100_000, 100))).toBe(12_500);
-    expect(unitRows(most, 3_900_000, scoring(2, 4_000_000, 100))).toBe(12_500);
-    expect(unitRows(most, 0, scoring(16, 1_000_000, 5))).toBe(15_625);
-  });
+test("the next unit has fewer rows towards the end, so that all threads have work", () => {
+  expect(unitRows(most, 0, scoring(2, 100_000, 100))).toBe(12_500);
+  expect(unitRows(most, 3_900_000, scoring(2, 4_000_000, 100))).toBe(12_500);
+  expect(unitRows(most, 0, scoring(16, 1_000_000, 5))).toBe(15_625);
+});
 
-  test("the next unit has enough rows for a message and a batch of the model", () => {
-    expect(unitRows(most, 9000, scoring(4, 10_000))).toBe(1024);
-    expect(unitRows(most, 9000, scoring(4, 10_000, 4096))).toBe(4096);
-    expect(unitRows(most, 0, scoring(2, 100_000, 4096))).toBe(16_384);
-    expect(unitRows(2000, 0, scoring(4, 10_000, 4096))).toBe(2000);
-  });
+test("the next unit has enough rows for a message and a batch of the model", () => {
+  expect(unitRows(most, 9000, scoring(4, 10_000))).toBe(1024);
+  expect(unitRows(most, 9000, scoring(4, 10_000, 4096))).toBe(4096);
+  expect(unitRows(most, 0, scoring(2, 100_000, 4096))).toBe(16_384);
+  expect(unitRows(2000, 0, scoring(4, 10_000, 4096))).toBe(2000);
 });
 
 describe("rows are cut into units", () => {

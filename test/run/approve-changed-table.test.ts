@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { expectEnd, runHere } from "../support/cli.js";
 import { scratch } from "../support/job.js";
-import { heldNight, lastJson, nightlyJob, type Nights } from "../support/nights.js";
+import { heldNight, lastJson, nightlyJob, type Nights, nightsInTable } from "../support/nights.js";
 import { leftTables } from "../support/pg-crash.js";
 import type { Database } from "../support/pg-database.js";
 import { statesIn } from "../support/pg-staged.js";
@@ -12,13 +12,6 @@ import { firstOf } from "../support/torture.js";
 
 const postgres = usePostgres();
 const modes = ["append", "upsert", "replace"] as const;
-type Mode = (typeof modes)[number];
-
-async function nightsIn(folder: string, { url }: Database, mode: Mode): Promise<Nights> {
-  const key = mode === "append" ? [] : ["id"];
-  const table = { url, table: "scores.predictions", mode, key, timeouts: { lock: 1 } };
-  return await nightlyJob(folder, { output: { parquet: undefined, postgres: table } });
-}
 
 const columnGone = {
   change: "ALTER TABLE scores.predictions RENAME COLUMN score TO other",
@@ -56,7 +49,7 @@ const refusingTrigger = `CREATE FUNCTION scores.few() RETURNS trigger LANGUAGE p
 
 /** A job whose first night is published, and whose second one passed its checks, but its table refuses the rows. */
 async function refusedNights(folder: string, database: Database): Promise<Nights> {
-  const nights = await nightsIn(folder, database, "append");
+  const nights = await nightsInTable(folder, database, "append");
   await expectEnd(nights.night("run", "2026-11-20"), 0);
   await database.query(refusingTrigger);
   await expectEnd(nights.night("run", "2026-11-21"), 65);
@@ -68,7 +61,7 @@ postgres.describe("approving a run into Postgres whose table has changed", () =>
     "a held run whose table has changed stays held, and is approved once the table is altered back: %s",
     async (mode) => {
       await using database = await postgres.server().createDatabase();
-      const nights = await nightsIn(scratch.path, database, mode);
+      const nights = await nightsInTable(scratch.path, database, mode);
       const runId = await heldNight(nights);
       for (const { change, back } of [...changes, ...ownChanges[mode]]) {
         await database.query(change);
@@ -93,7 +86,7 @@ postgres.describe("approving a run into Postgres whose table has changed", () =>
 
   test("a held run whose table has changed can be discarded, and a new run takes its place", async () => {
     await using database = await postgres.server().createDatabase();
-    const nights = await nightsIn(scratch.path, database, "replace");
+    const nights = await nightsInTable(scratch.path, database, "replace");
     await heldNight(nights);
     await database.query(columnGone.change);
     await expectEnd(nights.night("approve", "2026-11-21"), 64);
@@ -107,7 +100,7 @@ postgres.describe("approving a run into Postgres whose table has changed", () =>
 
   test("an approved run that the table refuses cannot be discarded, and is published by the next approve once the table takes it", async () => {
     await using database = await postgres.server().createDatabase();
-    const nights = await nightsIn(scratch.path, database, "upsert");
+    const nights = await nightsInTable(scratch.path, database, "upsert");
     const runId = await heldNight(nights);
     await database.query("ALTER TABLE scores.predictions ADD CONSTRAINT few CHECK (id >= 50) NOT VALID");
     await expectEnd(
@@ -136,7 +129,7 @@ postgres.describe("approving a run into Postgres whose table has changed", () =>
     "run --new-run takes the place of an approved run that the table refuses, and publishes each row once: $mode, by $by",
     async ({ mode, by }) => {
       await using database = await postgres.server().createDatabase();
-      const nights = await nightsIn(scratch.path, database, mode);
+      const nights = await nightsInTable(scratch.path, database, mode);
       const isHeld = by === "a person";
       if (isHeld) {
         await heldNight(nights);
@@ -210,7 +203,7 @@ postgres.describe("approving a run into Postgres whose table has changed", () =>
 
   test("erase drops the staging table of a held run that a discarded run superseded, once no view needs it", async () => {
     await using database = await postgres.server().createDatabase();
-    const nights = await nightsIn(scratch.path, database, "append");
+    const nights = await nightsInTable(scratch.path, database, "append");
     await heldNight(nights);
     const staging = (await leftTables(database)).find((table) => table.startsWith("staging"));
     await database.query(`CREATE VIEW scores.seen AS SELECT * FROM infer_batch.${String(staging)}`);

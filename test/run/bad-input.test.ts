@@ -164,32 +164,30 @@ describe("input that is not all there", () => {
   });
 });
 
-describe("shards without rows", () => {
-  test("shards without rows among others change nothing", async () => {
-    const job = await ownJob(scratch.path, "wine-forest", { commit_rows: 7 });
-    const empty = `SELECT * FROM read_parquet('${job.shard(0)}') LIMIT 0`;
-    for (const name of ["part-00000-0", "part-00001-a", "part-00001-b", "part-00009", "a"]) {
-      await writeRows(join(scratch.path, "in", `${name}.parquet`), empty);
-    }
+test("shards without rows among others change nothing", async () => {
+  const job = await ownJob(scratch.path, "wine-forest", { commit_rows: 7 });
+  const empty = `SELECT * FROM read_parquet('${job.shard(0)}') LIMIT 0`;
+  for (const name of ["part-00000-0", "part-00001-a", "part-00001-b", "part-00009", "a"]) {
+    await writeRows(join(scratch.path, "in", `${name}.parquet`), empty);
+  }
 
-    expect((await runSpec(job.spec)).summary).toMatchObject({
-      status: "complete",
-      rows_scored: 178,
-      spans_planned: 26,
-    });
-    expect(differences(await outputRows(job.out), await goldenRows(job.fixture))).toEqual([]);
+  expect((await runSpec(job.spec)).summary).toMatchObject({
+    status: "complete",
+    rows_scored: 178,
+    spans_planned: 26,
   });
+  expect(differences(await outputRows(job.out), await goldenRows(job.fixture))).toEqual([]);
+});
 
-  test("shards without rows alone are a finished run without parts if min_rows is 0", async () => {
-    const job = await ownJob(scratch.path, "wine-forest", { input: { min_rows: 0 } });
-    await writeRows(join(scratch.path, "in/empty.parquet"), `SELECT * FROM read_parquet('${job.shard(0)}') LIMIT 0`);
-    await Promise.all(job.shards.map((shard) => rm(shard)));
-    await copyFile(join(scratch.path, "in/empty.parquet"), join(scratch.path, "in/empty-too.parquet"));
+test("shards without rows alone are a finished run without parts if min_rows is 0", async () => {
+  const job = await ownJob(scratch.path, "wine-forest", { input: { min_rows: 0 } });
+  await writeRows(join(scratch.path, "in/empty.parquet"), `SELECT * FROM read_parquet('${job.shard(0)}') LIMIT 0`);
+  await Promise.all(job.shards.map((shard) => rm(shard)));
+  await copyFile(join(scratch.path, "in/empty.parquet"), join(scratch.path, "in/empty-too.parquet"));
 
-    const { summary } = await expectEnd(runSpec(job.spec), 0);
-    expect(summary).toMatchObject({ status: "complete", rows_planned: 0, spans_planned: 0 });
-    expect(await partNames(job.out)).toEqual([]);
-    expect(await faultsOfFinished(job.out, 0)).toEqual([]);
-    expect((await runSpec(job.spec)).summary).toMatchObject({ status: "already_complete" });
-  });
+  const { summary } = await expectEnd(runSpec(job.spec), 0);
+  expect(summary).toMatchObject({ status: "complete", rows_planned: 0, spans_planned: 0 });
+  expect(await partNames(job.out)).toEqual([]);
+  expect(await faultsOfFinished(job.out, 0)).toEqual([]);
+  expect((await runSpec(job.spec)).summary).toMatchObject({ status: "already_complete" });
 });

@@ -92,46 +92,32 @@ const damages: readonly Damage[] = [
   },
 ];
 
-describe("an unfinished run", () => {
-  test.each(damages)("an unfinished run is refused, naming the file, when a part $what", async ({ damage, says }) => {
-    const job = await ownJob(scratch.path, "cancer-logistic", { commit_rows: commitRows });
-    await leaveUnfinished(job.spec, job.out, (span) => span < 4);
-    const part = await partOf(job, 2);
-    await damage(part, job);
-    const before = await listing(job.out);
+test.each(damages)("an unfinished run is refused, naming the file, when a part $what", async ({ damage, says }) => {
+  const job = await ownJob(scratch.path, "cancer-logistic", { commit_rows: commitRows });
+  await leaveUnfinished(job.spec, job.out, (span) => span < 4);
+  const part = await partOf(job, 2);
+  await damage(part, job);
+  const before = await listing(job.out);
 
-    await expectEnd(runSpec(job.spec), 66, part, says);
-    expect(await listing(job.out)).toEqual(before);
+  await expectEnd(runSpec(job.spec), 66, part, says);
+  expect(await listing(job.out)).toEqual(before);
 
-    // As the hint says: without the part, its span is scored anew.
-    await rm(part);
-    const { summary } = await runSpec(job.spec);
-    expect(summary).toMatchObject({ status: "complete", spans_resumed: 3 });
-    expect(differences(await outputRows(job.out), await goldenRows(job.fixture))).toEqual([]);
-  });
-
-  test("an unfinished run is refused when its plan is damaged", async () => {
-    const job = await ownJob(scratch.path, "cancer-logistic", { commit_rows: commitRows });
-    await leaveUnfinished(job.spec, job.out, (span) => span < 4);
-    const plan = (await listing(job.out))
-      .map((line) => line.split(" ", 1)[0] ?? "")
-      .find((name) => name.endsWith("plan.json"));
-    await truncate(join(job.out, plan ?? ""), 100);
-
-    await expectEnd(runSpec(job.spec), 66, "plan.json: it is damaged, or of another version");
-  });
+  // As the hint says: without the part, its span is scored anew.
+  await rm(part);
+  const { summary } = await runSpec(job.spec);
+  expect(summary).toMatchObject({ status: "complete", spans_resumed: 3 });
+  expect(differences(await outputRows(job.out), await goldenRows(job.fixture))).toEqual([]);
 });
 
-test.each([
-  { what: "is cut short", damage: (part: string) => truncate(part, 400) },
-  { what: "is gone", damage: (part: string) => rm(part) },
-])("a finished run is refused, naming the file, when a part $what", async ({ damage }) => {
+test("an unfinished run is refused when its plan is damaged", async () => {
   const job = await ownJob(scratch.path, "cancer-logistic", { commit_rows: commitRows });
-  await scoreHere(job.spec);
-  const part = await partOf(job, 3);
-  await damage(part);
+  await leaveUnfinished(job.spec, job.out, (span) => span < 4);
+  const plan = (await listing(job.out))
+    .map((line) => line.split(" ", 1)[0] ?? "")
+    .find((name) => name.endsWith("plan.json"));
+  await truncate(join(job.out, plan ?? ""), 100);
 
-  await expectEnd(runSpec(job.spec), 66, part);
+  await expectEnd(runSpec(job.spec), 66, "plan.json: it is damaged, or of another version");
 });
 
 describe("a finished run with checks", () => {
@@ -178,34 +164,32 @@ describe("a finished run with checks", () => {
   });
 });
 
-describe("an output folder", () => {
-  test.each(["notes.txt", "part-0.parquet", "part-00000.parquet", "data.parquet"])(
-    "an output folder with a file that no run wrote (%s) is refused and nothing is written to it",
-    async (name) => {
-      const job = await ownJob(scratch.path, "cancer-logistic");
-      await mkdir(job.out);
-      await copyFile(job.shard(0), join(job.out, name));
-      const before = await listing(scratch.path);
+test.each(["notes.txt", "part-0.parquet", "part-00000.parquet", "data.parquet"])(
+  "an output folder with a file that no run wrote (%s) is refused and nothing is written to it",
+  async (name) => {
+    const job = await ownJob(scratch.path, "cancer-logistic");
+    await mkdir(job.out);
+    await copyFile(job.shard(0), join(job.out, name));
+    const before = await listing(scratch.path);
 
-      await expectEnd(runSpec(job.spec), 64, /is there, which no run wrote/);
-      expect(await listing(scratch.path)).toEqual(before);
-    },
-  );
+    await expectEnd(runSpec(job.spec), 64, /is there, which no run wrote/);
+    expect(await listing(scratch.path)).toEqual(before);
+  },
+);
 
-  test.each(["finished", "unfinished"])(
-    "an output folder with a %s run of another job is refused and left as it is",
-    async (state) => {
-      const job = await ownJob(scratch.path, "cancer-logistic", { commit_rows: commitRows });
-      await (state === "finished" ? scoreHere(job.spec) : leaveUnfinished(job.spec, job.out, (span) => span === 1));
-      await job.rewrite({ name: "another", commit_rows: commitRows });
-      const before = await listing(scratch.path);
+test.each(["finished", "unfinished"])(
+  "an output folder with a %s run of another job is refused and left as it is",
+  async (state) => {
+    const job = await ownJob(scratch.path, "cancer-logistic", { commit_rows: commitRows });
+    await (state === "finished" ? scoreHere(job.spec) : leaveUnfinished(job.spec, job.out, (span) => span === 1));
+    await job.rewrite({ name: "another", commit_rows: commitRows });
+    const before = await listing(scratch.path);
 
-      await expectEnd(
-        runSpec(job.spec),
-        64,
-        /it belongs to run cancer-logistic-[0-9a-f]{12}, not to another-[0-9a-f]{12}/,
-      );
-      expect(await listing(scratch.path)).toEqual(before);
-    },
-  );
-});
+    await expectEnd(
+      runSpec(job.spec),
+      64,
+      /it belongs to run cancer-logistic-[0-9a-f]{12}, not to another-[0-9a-f]{12}/,
+    );
+    expect(await listing(scratch.path)).toEqual(before);
+  },
+);

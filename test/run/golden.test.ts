@@ -103,135 +103,131 @@ describe("a run without golden rows", () => {
   });
 });
 
-describe("a run with golden rows", () => {
-  test("a run with golden rows is published if the predictions equal those of another program, and does not count golden rows", async () => {
-    await writeGolden(scratch.path);
-    const done = await expectEnd(run(await goldenNights(scratch.path)), 0);
-    expect(lastJson(done)).toMatchObject({ status: "complete", rows_scored: 442, rows_rejected: 0 });
-    expect(done.stderr).toContain("the predictions of 40 rows of");
-    expect(done.stderr).not.toMatch(warning);
-  });
-
-  test("a run with golden rows ends with exit code 65 before anything is planned when a prediction differs, and says what is wrong", async () => {
-    await writeGolden(scratch.path, "CASE WHEN id IN (7, 9) THEN score + 1 ELSE score END");
-    const nights = await goldenNights(scratch.path);
-    await expectEnd(
-      run(nights),
-      65,
-      /golden\.parquet: 2 of 40 rows differ; row 7: `score` is [\d.]+, expected [\d.]+; scored by model .*diabetes-mlp\.onnx \(sha256 [0-9a-f]{64}\) on cpu/,
-      "the model, its preprocessing or the provider is wrong",
-    );
-    expect((await filesOf(nights)).filter((name) => /plan|part|SUCCESS/.test(name))).toEqual([]);
-
-    await writeGolden(scratch.path); // the run was never planned: a mended file is no change
-    await expectEnd(run(nights), 0);
-  });
-
-  test("a run with golden rows is refused when the file says that another model made it", async () => {
-    await writeGolden(scratch.path, "score", `KV_METADATA {'infer_batch.model_sha256': '${"ab".repeat(32)}'}`);
-    await expectEnd(run(await goldenNights(scratch.path)), 65, `sha256 ${"ab".repeat(32)}`);
-  });
-
-  test("a planned run with other golden rows is refused with exit code 66, and --new-run accepts them", async () => {
-    await writeGolden(scratch.path);
-    const nights = await goldenNights(scratch.path, spoilt);
-    await expectEnd(run(nights), 65); // planned, and not finished
-    await writeGolden(scratch.path, "score", "COMPRESSION zstd");
-    await expectEnd(run(nights), 66, "golden.parquet");
-    await nights.rewrite({ ...spoilt, checks: {} });
-    await expectEnd(run(nights), 66, "checks.golden.path is null, planned");
-    await nights.rewrite({ ...spoilt, on_bad_row: "reject", checks: { golden, rejects: "100%" } });
-    const next = await run(nights, "--new-run");
-    expect([next.code, lastJson(next)["run_id"]]).toEqual([0, expect.stringMatching(/-r2$/)]);
-    expect((await outputRows(nights.folder("2026-11-20"))).length).toBe(200);
-  });
-
-  test("a run with golden rows checks them again when it is resumed, with the current tolerance", async () => {
-    await writeGolden(scratch.path, "score + 0.5");
-    const nights = await goldenNights(scratch.path, { ...spoilt, checks: { golden: { ...golden, atol: 1 } } });
-    await expectEnd(run(nights), 65);
-    await nights.rewrite({ ...spoilt, checks: { golden } });
-    await expectEnd(run(nights), 65, "40 of 40 rows differ");
-  });
-
-  test.each([
-    ["SELECT 1::FLOAT AS x", 65, "it has no column `score`"],
-    ["SELECT 1::DOUBLE AS x, 1::FLOAT AS score", 65, "column `x` is float64, but float32 in the input"],
-    ["SELECT 1::FLOAT AS x, 'a' AS score", 65, "column `score` is utf8, but the prediction is float32"],
-    ["SELECT 1::FLOAT AS x, 1::FLOAT AS score LIMIT 0", 65, "the file has no rows"],
-    ["SELECT NULL::FLOAT AS x, 1::FLOAT AS score", 65, "row 0 cannot be scored: null (`x` is NULL)"],
-    ["SELECT 2::FLOAT AS x, 2::FLOAT AS score", 65, "input.where leaves out 1 row"],
-  ])("a run with golden rows refuses golden rows that cannot be compared: %s", async (select, code, message) => {
-    await writeRows(join(scratch.path, "golden.parquet"), select);
-    const job = await smallJob(scratch.path, {
-      model: identity,
-      select: "SELECT i AS id, i::FLOAT AS x FROM range(5) t(i)",
-      input: { where: "x <> 2 or x is null" },
-      output: { columns: ["id"] },
-      checks: { golden: { path: "golden.parquet" } },
-    });
-    await expectEnd(runHere(["run", job.spec]), code, message);
-  });
-
-  test("a golden row that is rejected for NaN passes if the file has NaN, and the next row is numbered right", async () => {
-    const job = await smallJob(scratch.path, {
-      model: { ...identity, nodes: [{ op: "Log", from: ["x"], to: "score" }] },
-      select: "SELECT i AS id, 1::FLOAT AS x FROM range(5) t(i)",
-      output: { columns: ["id"] },
-      checks: { golden: { path: "golden.parquet" } },
-    });
-    await writeRows(
-      join(scratch.path, "golden.parquet"),
-      "SELECT x::FLOAT AS x, score::FLOAT AS score FROM (VALUES (1, '0'), (0, '-inf'), (-1, 'nan'), (1, '7')) t(x, score)",
-    );
-    await expectEnd(runHere(["run", job.spec]), 65, "1 of 4 rows differ; row 3: `score` is 0, expected 7");
-  });
-
-  test.each([
-    ["a computed column", "in", { columns: { x: "y * 2" } }, "SELECT 1 AS id, 4::DOUBLE AS y", "3::DOUBLE AS y, 6"],
-    [
-      "a folder name",
-      "in/x=8",
-      { partitions: { x: "float64" }, path: "in/*/*.parquet" },
-      "SELECT 1 AS id",
-      "6::DOUBLE AS x, 6",
-    ],
-  ])("a run with golden rows reads %s from a column of the file", async (_name, folder, input, select, row) => {
-    const job = await smallJob(scratch.path, {
-      model: identity,
-      select,
-      input,
-      output: { columns: ["id"] },
-      checks: { golden: { path: "golden.parquet" } },
-    });
-    await mkdir(join(scratch.path, folder), { recursive: true });
-    await writeRows(join(scratch.path, folder, "a.parquet"), select);
-    await writeRows(join(scratch.path, "golden.parquet"), `SELECT ${row}::FLOAT AS score`);
-    await expectEnd(runHere(["run", job.spec]), 0);
-    await writeRows(join(scratch.path, "golden.parquet"), `SELECT ${row} + 1::FLOAT AS score`);
-    await expectEnd(runHere(["run", job.spec, "--new-run"]), 65, "`score` is 6, expected 7");
-  });
-
-  test("a run with golden rows is checked by each worker", async () => {
-    await writeGolden(scratch.path);
-    const nights = await goldenNights(scratch.path);
-    for (const worker of ["0/2", "1/2"]) {
-      await expectEnd(run(nights, "--worker", worker), 0, "the predictions of 40 rows of");
-    }
-  });
+test("a run with golden rows is published if the predictions equal those of another program, and does not count golden rows", async () => {
+  await writeGolden(scratch.path);
+  const done = await expectEnd(run(await goldenNights(scratch.path)), 0);
+  expect(lastJson(done)).toMatchObject({ status: "complete", rows_scored: 442, rows_rejected: 0 });
+  expect(done.stderr).toContain("the predictions of 40 rows of");
+  expect(done.stderr).not.toMatch(warning);
 });
 
-describe("the file of golden rows", () => {
-  test("the file of golden rows that is missing is an error of the spec, with its place", async () => {
-    const nights = await goldenNights(scratch.path);
-    await expectEnd(
-      run(nights),
-      64,
-      /job\.yaml:\d+:\d+: checks\.golden\.path: .*there is no file golden\.parquet/,
-      "docs/absolute-checks.md says how to make the file",
-    );
-    await expectEnd(nights.night("validate", "2026-11-20"), 64, "there is no file golden.parquet");
+test("a run with golden rows ends with exit code 65 before anything is planned when a prediction differs, and says what is wrong", async () => {
+  await writeGolden(scratch.path, "CASE WHEN id IN (7, 9) THEN score + 1 ELSE score END");
+  const nights = await goldenNights(scratch.path);
+  await expectEnd(
+    run(nights),
+    65,
+    /golden\.parquet: 2 of 40 rows differ; row 7: `score` is [\d.]+, expected [\d.]+; scored by model .*diabetes-mlp\.onnx \(sha256 [0-9a-f]{64}\) on cpu/,
+    "the model, its preprocessing or the provider is wrong",
+  );
+  expect((await filesOf(nights)).filter((name) => /plan|part|SUCCESS/.test(name))).toEqual([]);
+
+  await writeGolden(scratch.path); // the run was never planned: a mended file is no change
+  await expectEnd(run(nights), 0);
+});
+
+test("a run with golden rows is refused when the file says that another model made it", async () => {
+  await writeGolden(scratch.path, "score", `KV_METADATA {'infer_batch.model_sha256': '${"ab".repeat(32)}'}`);
+  await expectEnd(run(await goldenNights(scratch.path)), 65, `sha256 ${"ab".repeat(32)}`);
+});
+
+test("a planned run with other golden rows is refused with exit code 66, and --new-run accepts them", async () => {
+  await writeGolden(scratch.path);
+  const nights = await goldenNights(scratch.path, spoilt);
+  await expectEnd(run(nights), 65); // planned, and not finished
+  await writeGolden(scratch.path, "score", "COMPRESSION zstd");
+  await expectEnd(run(nights), 66, "golden.parquet");
+  await nights.rewrite({ ...spoilt, checks: {} });
+  await expectEnd(run(nights), 66, "checks.golden.path is null, planned");
+  await nights.rewrite({ ...spoilt, on_bad_row: "reject", checks: { golden, rejects: "100%" } });
+  const next = await run(nights, "--new-run");
+  expect([next.code, lastJson(next)["run_id"]]).toEqual([0, expect.stringMatching(/-r2$/)]);
+  expect((await outputRows(nights.folder("2026-11-20"))).length).toBe(200);
+});
+
+test("a run with golden rows checks them again when it is resumed, with the current tolerance", async () => {
+  await writeGolden(scratch.path, "score + 0.5");
+  const nights = await goldenNights(scratch.path, { ...spoilt, checks: { golden: { ...golden, atol: 1 } } });
+  await expectEnd(run(nights), 65);
+  await nights.rewrite({ ...spoilt, checks: { golden } });
+  await expectEnd(run(nights), 65, "40 of 40 rows differ");
+});
+
+test.each([
+  ["SELECT 1::FLOAT AS x", 65, "it has no column `score`"],
+  ["SELECT 1::DOUBLE AS x, 1::FLOAT AS score", 65, "column `x` is float64, but float32 in the input"],
+  ["SELECT 1::FLOAT AS x, 'a' AS score", 65, "column `score` is utf8, but the prediction is float32"],
+  ["SELECT 1::FLOAT AS x, 1::FLOAT AS score LIMIT 0", 65, "the file has no rows"],
+  ["SELECT NULL::FLOAT AS x, 1::FLOAT AS score", 65, "row 0 cannot be scored: null (`x` is NULL)"],
+  ["SELECT 2::FLOAT AS x, 2::FLOAT AS score", 65, "input.where leaves out 1 row"],
+])("a run with golden rows refuses golden rows that cannot be compared: %s", async (select, code, message) => {
+  await writeRows(join(scratch.path, "golden.parquet"), select);
+  const job = await smallJob(scratch.path, {
+    model: identity,
+    select: "SELECT i AS id, i::FLOAT AS x FROM range(5) t(i)",
+    input: { where: "x <> 2 or x is null" },
+    output: { columns: ["id"] },
+    checks: { golden: { path: "golden.parquet" } },
   });
+  await expectEnd(runHere(["run", job.spec]), code, message);
+});
+
+test("a golden row that is rejected for NaN passes if the file has NaN, and the next row is numbered right", async () => {
+  const job = await smallJob(scratch.path, {
+    model: { ...identity, nodes: [{ op: "Log", from: ["x"], to: "score" }] },
+    select: "SELECT i AS id, 1::FLOAT AS x FROM range(5) t(i)",
+    output: { columns: ["id"] },
+    checks: { golden: { path: "golden.parquet" } },
+  });
+  await writeRows(
+    join(scratch.path, "golden.parquet"),
+    "SELECT x::FLOAT AS x, score::FLOAT AS score FROM (VALUES (1, '0'), (0, '-inf'), (-1, 'nan'), (1, '7')) t(x, score)",
+  );
+  await expectEnd(runHere(["run", job.spec]), 65, "1 of 4 rows differ; row 3: `score` is 0, expected 7");
+});
+
+test.each([
+  ["a computed column", "in", { columns: { x: "y * 2" } }, "SELECT 1 AS id, 4::DOUBLE AS y", "3::DOUBLE AS y, 6"],
+  [
+    "a folder name",
+    "in/x=8",
+    { partitions: { x: "float64" }, path: "in/*/*.parquet" },
+    "SELECT 1 AS id",
+    "6::DOUBLE AS x, 6",
+  ],
+])("a run with golden rows reads %s from a column of the file", async (_name, folder, input, select, row) => {
+  const job = await smallJob(scratch.path, {
+    model: identity,
+    select,
+    input,
+    output: { columns: ["id"] },
+    checks: { golden: { path: "golden.parquet" } },
+  });
+  await mkdir(join(scratch.path, folder), { recursive: true });
+  await writeRows(join(scratch.path, folder, "a.parquet"), select);
+  await writeRows(join(scratch.path, "golden.parquet"), `SELECT ${row}::FLOAT AS score`);
+  await expectEnd(runHere(["run", job.spec]), 0);
+  await writeRows(join(scratch.path, "golden.parquet"), `SELECT ${row} + 1::FLOAT AS score`);
+  await expectEnd(runHere(["run", job.spec, "--new-run"]), 65, "`score` is 6, expected 7");
+});
+
+test("a run with golden rows is checked by each worker", async () => {
+  await writeGolden(scratch.path);
+  const nights = await goldenNights(scratch.path);
+  for (const worker of ["0/2", "1/2"]) {
+    await expectEnd(run(nights, "--worker", worker), 0, "the predictions of 40 rows of");
+  }
+});
+
+test("the file of golden rows that is missing is an error of the spec, with its place", async () => {
+  const nights = await goldenNights(scratch.path);
+  await expectEnd(
+    run(nights),
+    64,
+    /job\.yaml:\d+:\d+: checks\.golden\.path: .*there is no file golden\.parquet/,
+    "docs/own-checks.md says how to make the file",
+  );
+  await expectEnd(nights.night("validate", "2026-11-20"), 64, "there is no file golden.parquet");
 });
 
 const postgres = usePostgres();

@@ -213,89 +213,85 @@ describe("what a run is compared with", () => {
   });
 });
 
-describe("checks in the spec", () => {
-  test("checks with on_fail: warn publish the run span by span, with a verdict and warnings", async () => {
-    const nights = await nightlyJob(scratch.path, { checks: { on_fail: "warn" } });
-    await nights.night("run", "2026-11-20");
-    await nights.rewrite(fewRows);
-    const done = await expectEnd(nights.night("run", "2026-11-21", "--json"), 0);
-    expect(lastJson(done)).toMatchObject({
-      status: "complete",
-      verdict: { outcome: "publish", failed: [expect.stringContaining("50 rows")] },
-    });
-    expect(done.stderr).toContain("checks: 50 rows");
+test("checks with on_fail: warn publish the run span by span, with a verdict and warnings", async () => {
+  const nights = await nightlyJob(scratch.path, { checks: { on_fail: "warn" } });
+  await nights.night("run", "2026-11-20");
+  await nights.rewrite(fewRows);
+  const done = await expectEnd(nights.night("run", "2026-11-21", "--json"), 0);
+  expect(lastJson(done)).toMatchObject({
+    status: "complete",
+    verdict: { outcome: "publish", failed: [expect.stringContaining("50 rows")] },
   });
+  expect(done.stderr).toContain("checks: 50 rows");
+});
 
-  test("removing checks from the spec leaves a held run held", async () => {
-    const nights = await nightlyJob(scratch.path);
-    await heldNight(nights);
-    await nights.rewrite({ ...fewRows, checks: undefined });
-    await expectEnd(nights.night("run", "2026-11-21"), 67);
-  });
+test("removing checks from the spec leaves a held run held", async () => {
+  const nights = await nightlyJob(scratch.path);
+  await heldNight(nights);
+  await nights.rewrite({ ...fewRows, checks: undefined });
+  await expectEnd(nights.night("run", "2026-11-21"), 67);
+});
 
-  test("checks only warn for a run that is named in expect", async () => {
-    const nights = await nightlyJob(scratch.path);
-    await nights.night("run", "2026-11-20");
-    await nights.rewrite({ ...fewRows, checks: { expect: [{ ds: "2026-11-21", reason: "Black Friday" }] } });
-    const done = await nights.night("run", "2026-11-21", "--json");
-    expect([done.code, lastJson(done)["verdict"]]).toEqual([
-      0,
-      expect.objectContaining({ outcome: "publish", warnings: [expect.stringContaining("Black Friday")] }),
-    ]);
+test("checks only warn for a run that is named in expect", async () => {
+  const nights = await nightlyJob(scratch.path);
+  await nights.night("run", "2026-11-20");
+  await nights.rewrite({ ...fewRows, checks: { expect: [{ ds: "2026-11-21", reason: "Black Friday" }] } });
+  const done = await nights.night("run", "2026-11-21", "--json");
+  expect([done.code, lastJson(done)["verdict"]]).toEqual([
+    0,
+    expect.objectContaining({ outcome: "publish", warnings: [expect.stringContaining("Black Friday")] }),
+  ]);
+});
+
+test("report.on_held is called once, and on_success and on_failure are not", async () => {
+  await using server = await listen();
+  const report = {
+    on_held: `${server.url}/held`,
+    on_success: `${server.url}/ok`,
+    on_failure: `${server.url}/fail`,
+    method: "post",
+  };
+  const nights = await nightlyJob(scratch.path, { report });
+  await heldNight(nights);
+  await expectEnd(nights.night("run", "2026-11-21"), 67);
+  expect(server.calls.map(({ path }) => path)).toEqual(["/ok", "/held"]);
+  expect(JSON.parse(server.calls[1]?.body ?? "")).toMatchObject({
+    status: "held",
+    exit_code: 67,
+    text: expect.stringMatching(
+      /50 rows \(392 filtered out by input.where\); the nearest night had 442 .*, 11.3% of it\nto publish the predictions: infer-batch approve .* --run \S+\nto throw the predictions away: infer-batch discard .* --run \S+$/,
+    ),
+    commands: [
+      expect.stringMatching(/^infer-batch approve /),
+      expect.stringMatching(/^infer-batch discard /),
+      expect.stringMatching(/^infer-batch run .* --new-run$/),
+    ],
   });
 });
 
-describe("report.on_held", () => {
-  test("report.on_held is called once, and on_success and on_failure are not", async () => {
-    await using server = await listen();
-    const report = {
-      on_held: `${server.url}/held`,
-      on_success: `${server.url}/ok`,
-      on_failure: `${server.url}/fail`,
-      method: "post",
-    };
-    const nights = await nightlyJob(scratch.path, { report });
-    await heldNight(nights);
-    await expectEnd(nights.night("run", "2026-11-21"), 67);
-    expect(server.calls.map(({ path }) => path)).toEqual(["/ok", "/held"]);
-    expect(JSON.parse(server.calls[1]?.body ?? "")).toMatchObject({
-      status: "held",
-      exit_code: 67,
-      text: expect.stringMatching(
-        /50 rows \(392 filtered out by input.where\); the nearest night had 442 .*, 11.3% of it\nto publish the predictions: infer-batch approve .* --run \S+\nto throw the predictions away: infer-batch discard .* --run \S+$/,
-      ),
-      commands: [
-        expect.stringMatching(/^infer-batch approve /),
-        expect.stringMatching(/^infer-batch discard /),
-        expect.stringMatching(/^infer-batch run .* --new-run$/),
-      ],
-    });
-  });
+test.each([
+  ["was killed before it could call", { CRASH_AT: "after link control/verdict.json #1" }, 137],
+  ["could not reach the URL", {}, 67],
+])("report.on_held is called by the next attempt if the one that made the verdict %s", async (_, env, code) => {
+  let status = "CRASH_AT" in env ? 200 : 404;
+  await using server = await listen(() => status);
+  const nights = await nightlyJob(scratch.path, { report: { on_held: `${server.url}/held` } });
+  await expectEnd(nights.night("run", "2026-11-20"), 0);
+  await nights.rewrite(fewRows);
+  const night = nightAt(scratch.path, "2026-11-21");
+  const first = await watchCommand(night.args("run"), { CRASH_ROOT: night.out, ...env });
+  expect(first.signal === "SIGKILL" ? 137 : first.code, first.stderr).toBe(code);
+  const before = server.calls.length;
+  status = 200;
+  for (let attempt = 0; attempt < 2; attempt += 1) {
+    await expectEnd(night.run("run"), 67);
+  }
+  expect(server.calls.length - before).toBe(1);
+});
 
-  test.each([
-    ["was killed before it could call", { CRASH_AT: "after link control/verdict.json #1" }, 137],
-    ["could not reach the URL", {}, 67],
-  ])("report.on_held is called by the next attempt if the one that made the verdict %s", async (_, env, code) => {
-    let status = "CRASH_AT" in env ? 200 : 404;
-    await using server = await listen(() => status);
-    const nights = await nightlyJob(scratch.path, { report: { on_held: `${server.url}/held` } });
-    await expectEnd(nights.night("run", "2026-11-20"), 0);
-    await nights.rewrite(fewRows);
-    const night = nightAt(scratch.path, "2026-11-21");
-    const first = await watchCommand(night.args("run"), { CRASH_ROOT: night.out, ...env });
-    expect(first.signal === "SIGKILL" ? 137 : first.code, first.stderr).toBe(code);
-    const before = server.calls.length;
-    status = 200;
-    for (let attempt = 0; attempt < 2; attempt += 1) {
-      await expectEnd(night.run("run"), 67);
-    }
-    expect(server.calls.length - before).toBe(1);
-  });
-
-  test("a held run calls on_failure if report.on_held is not set", async () => {
-    await using server = await listen();
-    const nights = await nightlyJob(scratch.path, { report: { on_failure: `${server.url}/fail` } });
-    await heldNight(nights);
-    expect(server.calls.map(({ path }) => path)).toEqual(["/fail"]);
-  });
+test("a held run calls on_failure if report.on_held is not set", async () => {
+  await using server = await listen();
+  const nights = await nightlyJob(scratch.path, { report: { on_failure: `${server.url}/fail` } });
+  await heldNight(nights);
+  expect(server.calls.map(({ path }) => path)).toEqual(["/fail"]);
 });

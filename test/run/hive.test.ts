@@ -53,100 +53,98 @@ async function outputTypes({ out }: HiveJob): Promise<Row[]> {
 const one = (id: number): string => `SELECT ${id}::BIGINT AS id, ${id}::DOUBLE AS x`;
 const carried = (...columns: string[]): { output: object } => ({ output: { columns, parquet: { path: "out" } } });
 
-describe("columns of hive folders", () => {
-  test("columns of hive folders are carried by their types, unescaped, NULL where Hive says so", async () => {
-    const shards = {
-      "dt=2026-01-31/region=a%20b/x.parquet": one(1),
-      "dt=2026-02-28/region=100%/x.parquet": one(2),
-      "dt=__HIVE_DEFAULT_PARTITION__/region=o'brien%3D%2F/x.parquet": one(3),
-      "dt=2024-02-29/region=__HIVE_DEFAULT_PARTITION__/x.parquet": one(4),
-      "dt=2024-02-29/region=é/x.parquet": one(5),
-    };
-    const settings = { input: { partitions: { dt: "date" } }, ...carried("id", "dt", "region"), commit_rows: 2 };
-    const job = await hiveJob(scratch.path, shards, settings);
+test("columns of hive folders are carried by their types, unescaped, NULL where Hive says so", async () => {
+  const shards = {
+    "dt=2026-01-31/region=a%20b/x.parquet": one(1),
+    "dt=2026-02-28/region=100%/x.parquet": one(2),
+    "dt=__HIVE_DEFAULT_PARTITION__/region=o'brien%3D%2F/x.parquet": one(3),
+    "dt=2024-02-29/region=__HIVE_DEFAULT_PARTITION__/x.parquet": one(4),
+    "dt=2024-02-29/region=é/x.parquet": one(5),
+  };
+  const settings = { input: { partitions: { dt: "date" } }, ...carried("id", "dt", "region"), commit_rows: 2 };
+  const job = await hiveJob(scratch.path, shards, settings);
 
-    await scoreHere(job.spec);
+  await scoreHere(job.spec);
 
-    expect((await textRows(job)).toSorted(({ id: a }, { id: b }) => Number(a) - Number(b))).toEqual([
-      { id: "1", dt: "2026-01-31", region: "a b", score: "1.0" },
-      { id: "2", dt: "2026-02-28", region: "100%", score: "2.0" },
-      { id: "3", dt: null, region: "o'brien=/", score: "3.0" },
-      { id: "4", dt: "2024-02-29", region: null, score: "4.0" },
-      { id: "5", dt: "2024-02-29", region: "é", score: "5.0" },
-    ]);
-    expect((await outputTypes(job)).map((column) => Object.values(column))).toEqual([
-      ["id", "BIGINT"],
-      ["dt", "DATE"],
-      ["region", "VARCHAR"],
-      ["score", "FLOAT"],
-    ]);
-  });
+  expect((await textRows(job)).toSorted(({ id: a }, { id: b }) => Number(a) - Number(b))).toEqual([
+    { id: "1", dt: "2026-01-31", region: "a b", score: "1.0" },
+    { id: "2", dt: "2026-02-28", region: "100%", score: "2.0" },
+    { id: "3", dt: null, region: "o'brien=/", score: "3.0" },
+    { id: "4", dt: "2024-02-29", region: null, score: "4.0" },
+    { id: "5", dt: "2024-02-29", region: "é", score: "5.0" },
+  ]);
+  expect((await outputTypes(job)).map((column) => Object.values(column))).toEqual([
+    ["id", "BIGINT"],
+    ["dt", "DATE"],
+    ["region", "VARCHAR"],
+    ["score", "FLOAT"],
+  ]);
+});
 
-  test("columns of hive folders have each of the types", async () => {
-    const shards = {
-      "i=-9223372036854775808/f=1e3/b=true/m=01/x.parquet": one(1),
-      "i=9223372036854775807/f=-.5/b=FALSE/m=11/x.parquet": one(2),
-    };
-    const partitions = { i: "int64", f: "float64", b: "bool" };
-    const job = await hiveJob(scratch.path, shards, { input: { partitions }, ...carried("i", "f", "b", "m") });
+test("columns of hive folders have each of the types", async () => {
+  const shards = {
+    "i=-9223372036854775808/f=1e3/b=true/m=01/x.parquet": one(1),
+    "i=9223372036854775807/f=-.5/b=FALSE/m=11/x.parquet": one(2),
+  };
+  const partitions = { i: "int64", f: "float64", b: "bool" };
+  const job = await hiveJob(scratch.path, shards, { input: { partitions }, ...carried("i", "f", "b", "m") });
 
-    await scoreHere(job.spec);
+  await scoreHere(job.spec);
 
-    expect(await textRows(job)).toEqual([
-      { i: "-9223372036854775808", f: "1000.0", b: "true", m: "01", score: "1.0" },
-      { i: "9223372036854775807", f: "-0.5", b: "false", m: "11", score: "2.0" },
-    ]);
-  });
+  expect(await textRows(job)).toEqual([
+    { i: "-9223372036854775808", f: "1000.0", b: "true", m: "01", score: "1.0" },
+    { i: "9223372036854775807", f: "-0.5", b: "false", m: "11", score: "2.0" },
+  ]);
+});
 
-  test("columns of hive folders are features when they are typed and listed", async () => {
-    const mean: SmallModel = {
-      ...identity,
-      inputs: [{ name: "x", dtype: "float32", shape: ["N", 2] }],
-      nodes: [{ op: "ReduceMean", from: ["x"], to: "score", attributes: { axes: [1], keepdims: 1 } }],
-    };
-    const settings = {
-      model: mean,
-      input: { partitions: { month: "int64" } },
-      modelSpec: { inputs: { x: ["month", "x"] } },
-      ...carried("id"),
-    };
-    const job = await hiveJob(scratch.path, { "month=9/x.parquet": one(1), "month=010/x.parquet": one(2) }, settings);
+test("columns of hive folders are features when they are typed and listed", async () => {
+  const mean: SmallModel = {
+    ...identity,
+    inputs: [{ name: "x", dtype: "float32", shape: ["N", 2] }],
+    nodes: [{ op: "ReduceMean", from: ["x"], to: "score", attributes: { axes: [1], keepdims: 1 } }],
+  };
+  const settings = {
+    model: mean,
+    input: { partitions: { month: "int64" } },
+    modelSpec: { inputs: { x: ["month", "x"] } },
+    ...carried("id"),
+  };
+  const job = await hiveJob(scratch.path, { "month=9/x.parquet": one(1), "month=010/x.parquet": one(2) }, settings);
 
-    await scoreHere(job.spec);
+  await scoreHere(job.spec);
 
-    expect(await textRows(job)).toEqual([
-      { id: "2", score: "6.0" },
-      { id: "1", score: "5.0" },
-    ]);
-  });
+  expect(await textRows(job)).toEqual([
+    { id: "2", score: "6.0" },
+    { id: "1", score: "5.0" },
+  ]);
+});
 
-  test("columns of Hive folders are not features by default", async () => {
-    const input = { partitions: { month: "int64", y: "float64" } };
-    const renamed: SmallModel = {
-      ...identity,
-      inputs: [{ name: "features", dtype: "float32", shape: ["N", 1] }],
-      nodes: [{ op: "Identity", from: ["features"], to: "score" }],
-    };
-    const job = await hiveJob(
-      scratch.path,
-      { "month=9/y=3/a.parquet": one(7) },
-      { model: renamed, input, ...carried("id") },
-    );
+test("columns of Hive folders are not features by default", async () => {
+  const input = { partitions: { month: "int64", y: "float64" } };
+  const renamed: SmallModel = {
+    ...identity,
+    inputs: [{ name: "features", dtype: "float32", shape: ["N", 1] }],
+    nodes: [{ op: "Identity", from: ["features"], to: "score" }],
+  };
+  const job = await hiveJob(
+    scratch.path,
+    { "month=9/y=3/a.parquet": one(7) },
+    { model: renamed, input, ...carried("id") },
+  );
 
-    await scoreHere(job.spec);
+  await scoreHere(job.spec);
 
-    expect(await textRows(job)).toEqual([{ id: "7", score: "7.0" }]);
-  });
+  expect(await textRows(job)).toEqual([{ id: "7", score: "7.0" }]);
+});
 
-  test("folder values give way to a column of that name in the file", async () => {
-    const shards = { "region=folder/DT=latest/a.parquet": `${one(1)}, 'file' AS region, DATE '2026-01-31' AS dt` };
-    const settings = { input: { partitions: { DT: "date" } }, ...carried("region", "dt") };
-    const job = await hiveJob(scratch.path, shards, settings);
+test("folder values give way to a column of that name in the file", async () => {
+  const shards = { "region=folder/DT=latest/a.parquet": `${one(1)}, 'file' AS region, DATE '2026-01-31' AS dt` };
+  const settings = { input: { partitions: { DT: "date" } }, ...carried("region", "dt") };
+  const job = await hiveJob(scratch.path, shards, settings);
 
-    await scoreHere(job.spec);
+  await scoreHere(job.spec);
 
-    expect(await textRows(job)).toEqual([{ region: "file", dt: "2026-01-31", score: "1.0" }]);
-  });
+  expect(await textRows(job)).toEqual([{ region: "file", dt: "2026-01-31", score: "1.0" }]);
 });
 
 describe("folders that do not fit are refused with 65, naming them", () => {

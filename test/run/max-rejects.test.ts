@@ -107,41 +107,39 @@ describe("max_rejects", () => {
   });
 });
 
-describe("a kill between a span's rejects and its part", () => {
-  const spoilt = [100, 101, 300].map((row) => spoil(row, "bmi", "NULL", "null", null));
-  const settings = { ...reject, commit_rows: 80 };
-  const run = "diabetes-mlp-4f53cda18c2b";
-  const rejectsOf = (span: number): unknown => nameOfRejects(span, run);
+const spoilt = [100, 101, 300].map((row) => spoil(row, "bmi", "NULL", "null", null));
+const settings = { ...reject, commit_rows: 80 };
+const run = "diabetes-mlp-4f53cda18c2b";
+const rejectsOf = (span: number): unknown => nameOfRejects(span, run);
 
-  const moments = [
-    "after link _rejects/part-00001 #1",
-    "torn write control/tmp/part-00001-jsonl #1",
-    "before link part-00001 #1",
-  ];
+const moments = [
+  "after link _rejects/part-00001 #1",
+  "torn write control/tmp/part-00001-jsonl #1",
+  "before link part-00001 #1",
+];
 
-  test.each(firstOf(moments, 2))(
-    "a kill between a span's rejects and its part (%s) loses and repeats no row",
-    async (at) => {
-      const job = await spoiltJob(scratch.path, "diabetes-mlp", spoilt, settings);
-      const killed = await runSpec(job.spec, watching(job.out, { CRASH_AT: at }));
-      expect(killed.signal, killed.stderr).toBe("SIGKILL");
-      expect((await partNames(job.out)).some((name) => name.startsWith("part-00001"))).toBe(false);
-      await scoreHere(job.spec);
-
-      await expectAllThere(job, spoilt);
-      expect(await rejectNames(job.out)).toEqual([rejectsOf(1), rejectsOf(3)]);
-    },
-  );
-
-  test("a kill between a span's rejects and its part leaves no stale file if the next attempt rejects no rows", async () => {
+test.each(firstOf(moments, 2))(
+  "a kill between a span's rejects and its part (%s) loses and repeats no row",
+  async (at) => {
     const job = await spoiltJob(scratch.path, "diabetes-mlp", spoilt, settings);
-    const killed = await runSpec(job.spec, watching(job.out, { CRASH_AT: "before link part-00003 #1" }));
-    expect(killed.signal).toBe("SIGKILL");
-    await writeFile(join(job.out, "_rejects", `part-00004.${run}.${"0".repeat(16)}.jsonl`), "{}\n");
-
+    const killed = await runSpec(job.spec, watching(job.out, { CRASH_AT: at }));
+    expect(killed.signal, killed.stderr).toBe("SIGKILL");
+    expect((await partNames(job.out)).some((name) => name.startsWith("part-00001"))).toBe(false);
     await scoreHere(job.spec);
 
     await expectAllThere(job, spoilt);
     expect(await rejectNames(job.out)).toEqual([rejectsOf(1), rejectsOf(3)]);
-  });
+  },
+);
+
+test("a kill between a span's rejects and its part leaves no stale file if the next attempt rejects no rows", async () => {
+  const job = await spoiltJob(scratch.path, "diabetes-mlp", spoilt, settings);
+  const killed = await runSpec(job.spec, watching(job.out, { CRASH_AT: "before link part-00003 #1" }));
+  expect(killed.signal).toBe("SIGKILL");
+  await writeFile(join(job.out, "_rejects", `part-00004.${run}.${"0".repeat(16)}.jsonl`), "{}\n");
+
+  await scoreHere(job.spec);
+
+  await expectAllThere(job, spoilt);
+  expect(await rejectNames(job.out)).toEqual([rejectsOf(1), rejectsOf(3)]);
 });

@@ -1,6 +1,6 @@
 import { copyFile, readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
-import { describe, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { dailyJob } from "../support/backfill-job.js";
 import { expectEnd, runHere } from "../support/cli.js";
 import { identity, smallJob, spoiltJob } from "../support/faulty.js";
@@ -74,48 +74,46 @@ test("a run that ends at a NULL says how many rows have one, in its error and on
   await expectEnd(runHere(args), 0);
 });
 
-describe("model.missing: nan", () => {
-  test.each([
-    { made: "as they are", spoilt: [] },
-    { made: "a NaN", spoilt: [{ row: 3, column: "bill_length_mm", sql: "'nan'" }] },
-  ])("model.missing: nan scores NULLs and NaNs as Python does (one of them $made)", async ({ spoilt }) => {
-    const inputs = { input: ["bill_length_mm", "bill_depth_mm", "flipper_length_mm", "body_mass_g"] };
-    const job = await spoiltJob(scratch.path, "penguins-lightgbm", spoilt, { model: { inputs, missing: "bad_row" } });
-    await expect(scoreHere(job.spec)).rejects.toThrow(/part-00000\.parquet: row 3, column `bill_\w+` is NULL/);
-    // model.missing is part of the plan: another folder for another run.
-    await job.rewrite({ model: { inputs, missing: "nan" }, commit_rows: 50, output: { parquet: { path: "again" } } });
+test.each([
+  { made: "as they are", spoilt: [] },
+  { made: "a NaN", spoilt: [{ row: 3, column: "bill_length_mm", sql: "'nan'" }] },
+])("model.missing: nan scores NULLs and NaNs as Python does (one of them $made)", async ({ spoilt }) => {
+  const inputs = { input: ["bill_length_mm", "bill_depth_mm", "flipper_length_mm", "body_mass_g"] };
+  const job = await spoiltJob(scratch.path, "penguins-lightgbm", spoilt, { model: { inputs, missing: "bad_row" } });
+  await expect(scoreHere(job.spec)).rejects.toThrow(/part-00000\.parquet: row 3, column `bill_\w+` is NULL/);
+  // model.missing is part of the plan: another folder for another run.
+  await job.rewrite({ model: { inputs, missing: "nan" }, commit_rows: 50, output: { parquet: { path: "again" } } });
 
-    await scoreHere(job.spec);
+  await scoreHere(job.spec);
 
-    expect(differences(await outputRows(join(scratch.path, "again")), await goldenRows(job.fixture))).toEqual([]);
-  });
+  expect(differences(await outputRows(join(scratch.path, "again")), await goldenRows(job.fixture))).toEqual([]);
+});
 
-  test("model.missing: nan accepts neither infinity nor a number that does not fit", async () => {
-    const select =
-      "SELECT row AS id, CASE row WHEN 1 THEN 'nan' WHEN 2 THEN 'inf' WHEN 3 THEN 1e300 WHEN 4 THEN NULL ELSE row END::DOUBLE AS x FROM range(6) AS t(row)";
-    // NaN in, 0 out: a prediction must be finite all the same.
-    const model = {
-      ...identity,
-      nodes: [
-        { op: "IsNaN", from: ["x"], to: "nan" },
-        { op: "Cast", from: ["nan"], to: "score", attributes: { to: 1 } },
-      ],
-    };
-    const { spec, out } = await smallJob(scratch.path, { model, select, ...reject, modelSpec: { missing: "nan" } });
+test("model.missing: nan accepts neither infinity nor a number that does not fit", async () => {
+  const select =
+    "SELECT row AS id, CASE row WHEN 1 THEN 'nan' WHEN 2 THEN 'inf' WHEN 3 THEN 1e300 WHEN 4 THEN NULL ELSE row END::DOUBLE AS x FROM range(6) AS t(row)";
+  // NaN in, 0 out: a prediction must be finite all the same.
+  const model = {
+    ...identity,
+    nodes: [
+      { op: "IsNaN", from: ["x"], to: "nan" },
+      { op: "Cast", from: ["nan"], to: "score", attributes: { to: 1 } },
+    ],
+  };
+  const { spec, out } = await smallJob(scratch.path, { model, select, ...reject, modelSpec: { missing: "nan" } });
 
-    await scoreHere(spec);
+  await scoreHere(spec);
 
-    expect((await outputRows(out)).map(({ id, score }) => [id, score])).toEqual([
-      [0n, 0],
-      [1n, 1],
-      [4n, 1],
-      [5n, 0],
-    ]);
-    expect((await rejectLines(out)).map(({ row, reason, value }) => [row, reason, value])).toEqual([
-      [2, "not_finite", "inf"],
-      [3, "does_not_fit", "1e+300"],
-    ]);
-  });
+  expect((await outputRows(out)).map(({ id, score }) => [id, score])).toEqual([
+    [0n, 0],
+    [1n, 1],
+    [4n, 1],
+    [5n, 0],
+  ]);
+  expect((await rejectLines(out)).map(({ row, reason, value }) => [row, reason, value])).toEqual([
+    [2, "not_finite", "inf"],
+    [3, "does_not_fit", "1e+300"],
+  ]);
 });
 
 test("model.cast: lossy rounds integers that the input's type does not hold; what overflows stays bad", async () => {

@@ -81,18 +81,6 @@ postgres.describe("plan with an output in Postgres", () => {
     expect((await runHere(["plan", spec])).stdout).toContain(", which has this run: published");
   });
 
-  test("a job with the name of another job and another table ends with 66, which says that two jobs may share the name", async () => {
-    await using database = await postgres.server().createDatabase();
-    const spec = await writePgSpec(scratch.path, wine, database);
-    await expectEnd(runHere(["run", spec, "--quiet"]), 0);
-    await writePgSpec(scratch.path, wine, database, { output: { postgres: { table: "scores.others" } } });
-    await expectEnd(
-      runHere(["run", spec, "--quiet"]),
-      66,
-      /too, give this job another name: the other one has run wine-forest-\S+ for /,
-    );
-  });
-
   test("plan and validate end with 64 for a table with other columns, and for a role without the right to insert", async () => {
     await using database = await postgres.server().createDatabase();
     await database.query("CREATE SCHEMA scores");

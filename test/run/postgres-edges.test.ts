@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import { expectEnd, runHere } from "../support/cli.js";
 import { scratch, writeSpec } from "../support/job.js";
 import { readRows, writeRows } from "../support/parquet.js";
-import { tableFaults, writePgSpec } from "../support/pg-job.js";
+import { writePgSpec } from "../support/pg-job.js";
 import type { Database } from "../support/pg-database.js";
 import { usePostgres } from "../support/postgres.js";
 import { runSpec, scoreHere } from "../support/score.js";
@@ -126,45 +126,6 @@ postgres.describe("a table that does not fit", () => {
       "DROP TABLE scores.predictions; DELETE FROM infer_batch.finishes; DELETE FROM infer_batch.spans WHERE span = 1",
     );
     await expect(scoreHere(spec)).rejects.toMatchObject({ code: "OUTPUT_DAMAGED", exitCode: 66 });
-  });
-
-  test("another table, mode or key ends an unfinished run with 66", async () => {
-    await using database = await postgres.server().createDatabase();
-    await scoreHere(await writePgSpec(scratch.path, fixture, database));
-    const changed = await writePgSpec(scratch.path, fixture, database, {
-      output: { postgres: { table: "scores.other" } },
-    });
-    await expect(scoreHere(changed)).rejects.toThrow(
-      /output\.postgres\.table is "scores\.other", planned "scores\.predictions"/,
-    );
-    await database.query("DELETE FROM infer_batch.finishes");
-    const replaced = await writePgSpec(scratch.path, fixture, database, { output: { postgres: { mode: "replace" } } });
-    await expect(scoreHere(replaced)).rejects.toThrow(/output\.postgres\.mode is "replace", planned "append"/);
-  });
-});
-
-postgres.describe("a role", () => {
-  test("a role that may only INSERT and SELECT is enough for append, with tables made beforehand", async () => {
-    await using database = await postgres.server().createDatabase();
-    await scoreHere(await writePgSpec(scratch.path, fixture, database, { name: "first", params: { n: 1 } }));
-    await database.query(`TRUNCATE scores.predictions; DROP ROLE IF EXISTS scorer; CREATE ROLE scorer LOGIN;
-      GRANT USAGE ON SCHEMA scores, infer_batch TO scorer; GRANT INSERT ON scores.predictions TO scorer;
-      GRANT SELECT, INSERT ON ALL TABLES IN SCHEMA infer_batch TO scorer`);
-    const url = postgres.server().url(database.name, "scorer");
-    await scoreHere(await writePgSpec(scratch.path, fixture, { url }, { commit_rows: 100 }));
-    expect(await tableFaults(database, fixture)).toEqual([]);
-    await database.query("DROP OWNED BY scorer");
-  });
-
-  test("a role without privileges ends the run with 64 and is named", async () => {
-    await using database = await postgres.server().createDatabase();
-    await database.query("DROP ROLE IF EXISTS nobody_here; CREATE ROLE nobody_here LOGIN");
-    const url = postgres.server().url(database.name, "nobody_here");
-    await expectEnd(
-      runHere(["run", await writePgSpec(scratch.path, fixture, { url }), "--no-progress"]),
-      64,
-      "permission denied for database",
-    );
   });
 });
 

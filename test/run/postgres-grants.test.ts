@@ -13,7 +13,7 @@ import { expectEnd } from "../support/cli.js";
 const postgres = usePostgres();
 const fixture = fixtureNamed("diabetes-mlp");
 
-/** What a mode needs, as docs/postgres.md lists it, each with what Postgres says where it is missing. */
+/** What a mode needs, as docs/privileges.md lists it, each with what Postgres says where it is missing. */
 type Grants = readonly (readonly [grant: string, said: string, role?: "keeper"])[];
 
 const schemas: Grants = [

@@ -7,7 +7,7 @@ import { runJob } from "#src/run/run.js";
 import type { RunSink } from "#src/targets/target.js";
 import { expectEnd, projectFolder } from "../support/cli.js";
 import { scratch, type SpecOverrides } from "../support/job.js";
-import { fewRows, heldNight, lastJson, nightlyJob, type Nights } from "../support/nights.js";
+import { fewRows, heldNight, lastJson, nightlyJob, type Nights, nightsInTable } from "../support/nights.js";
 import { writeRows } from "../support/parquet.js";
 import { leftTables } from "../support/pg-crash.js";
 import type { Database } from "../support/pg-database.js";
@@ -17,15 +17,8 @@ import { alone } from "../support/score.js";
 import { firstOf } from "../support/torture.js";
 
 const postgres = usePostgres();
+const inPage = { report: { html: "page-${ds}.html" } };
 const modes = ["append", "upsert", "replace"] as const;
-type Mode = (typeof modes)[number];
-
-async function nightsIn(folder: string, { url }: Database, mode: Mode): Promise<Nights> {
-  const key = mode === "append" ? [] : ["id"];
-  const table = { url, table: "scores.predictions", mode, key, timeouts: { lock: 1 } };
-  const report = { html: "page-${ds}.html" };
-  return await nightlyJob(folder, { report, output: { parquet: undefined, postgres: table } });
-}
 
 const rowCount = async (database: Database): Promise<number> =>
   (await database.query("SELECT FROM scores.predictions")).length;
@@ -35,7 +28,7 @@ postgres.describe("a run into Postgres whose checks fail", () => {
     "a run into Postgres is held, and approve publishes it without model and input: %s",
     async (mode) => {
       await using database = await postgres.server().createDatabase();
-      const nights = await nightsIn(scratch.path, database, mode);
+      const nights = await nightsInTable(scratch.path, database, mode, inPage);
       const runId = await heldNight(nights);
       const page = await readFile(join(scratch.path, "page-2026-11-21.html"), "utf8");
       expect(page, "the times of both runs").toMatch(
@@ -74,7 +67,7 @@ postgres.describe("a run into Postgres whose checks fail", () => {
     "a newer run says how to publish a held one, and what that takes once it is published itself: %s",
     async (mode) => {
       await using database = await postgres.server().createDatabase();
-      const nights = await nightsIn(scratch.path, database, mode);
+      const nights = await nightsInTable(scratch.path, database, mode, inPage);
       const runId = await heldNight(nights);
       await nights.rewrite({});
       const { stderr } = await nights.night("run", "2026-11-22");
@@ -95,43 +88,11 @@ postgres.describe("a run into Postgres whose checks fail", () => {
     },
   );
 
-  test("a run into Postgres is discarded, and a new run takes its place", async () => {
-    await using database = await postgres.server().createDatabase();
-    const nights = await nightsIn(scratch.path, database, "append");
-    const runId = await heldNight(nights);
-    await expectEnd(nights.night("discard", "2026-11-21", "--reason", "half a table"), 0);
-    expect([await rowCount(database), await leftTables(database)]).toEqual([442, []]);
-    for (const [command, code] of [
-      ["run", 67],
-      ["approve", 66],
-    ] as const) {
-      await expectEnd(nights.night(command, "2026-11-21"), code, "half a table");
-    }
-    await nights.rewrite({});
-    const next = await expectEnd(nights.night("run", "2026-11-21", "--new-run", "--json"), 0);
-    expect(lastJson(next)).toMatchObject({ run_id: `${runId}-r2`, status: "complete" });
-    expect(await rowCount(database)).toBe(884);
-  });
-
-  test.each(firstOf(modes))(
-    "a run into Postgres is superseded by a new run, and can then not be approved: %s",
-    async (mode) => {
-      await using database = await postgres.server().createDatabase();
-      const nights = await nightsIn(scratch.path, database, mode);
-      const runId = await heldNight(nights);
-      await nights.rewrite({});
-      await expectEnd(nights.night("run", "2026-11-21", "--new-run", "--json"), 0);
-      await expectEnd(nights.night("approve", "2026-11-21", "--run", runId), 66, `${runId}-r2`);
-      expect(await rowCount(database)).toBe({ append: 884, upsert: 442, replace: 442 }[mode]);
-      expect(await leftTables(database)).toEqual([]);
-    },
-  );
-
   test.each(["upsert", "replace"] as const)(
     "a held run stays held if --new-run may not replace the rows of a later date, and can then be approved: %s",
     async (mode) => {
       await using database = await postgres.server().createDatabase();
-      const nights = await nightsIn(scratch.path, database, mode);
+      const nights = await nightsInTable(scratch.path, database, mode, inPage);
       const runId = await heldNight(nights);
       await nights.rewrite({});
       await expectEnd(nights.night("run", "2026-11-22", "--json"), 0);
@@ -155,7 +116,7 @@ postgres.describe("a run into Postgres whose checks fail", () => {
 
   test("a run into Postgres is published as it comes with on_fail: warn, with its verdict", async () => {
     await using database = await postgres.server().createDatabase();
-    const nights = await nightsIn(scratch.path, database, "upsert");
+    const nights = await nightsInTable(scratch.path, database, "upsert", inPage);
     await nights.night("run", "2026-11-20");
     await nights.rewrite({ ...fewRows, checks: { on_fail: "warn" } });
     const done = await nights.night("run", "2026-11-21", "--json");
@@ -170,7 +131,7 @@ postgres.describe("a run into Postgres whose checks fail", () => {
     "a night whose input has no rows is judged and published, or held and approved: %s",
     async (mode) => {
       await using database = await postgres.server().createDatabase();
-      const nights = await nightsIn(scratch.path, database, mode);
+      const nights = await nightsInTable(scratch.path, database, mode, inPage);
       const data = join(projectFolder, "fixtures/data/diabetes/*.parquet");
       await mkdir(join(scratch.path, "empty"));
       await writeRows(join(scratch.path, "empty/a.parquet"), `SELECT * FROM read_parquet('${data}') LIMIT 0`);

@@ -2,22 +2,13 @@ import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { scratch } from "../support/job.js";
-import { fewRows, heldNight, lastJson, nightlyJob, type Nights } from "../support/nights.js";
-import type { Database } from "../support/pg-database.js";
+import { fewRows, heldNight, lastJson, nightsInTable } from "../support/nights.js";
 import { usePostgres } from "../support/postgres.js";
 import { firstOf } from "../support/torture.js";
 import { expectEnd } from "../support/cli.js";
 
 const postgres = usePostgres();
-
-async function nightsIn(folder: string, { url }: Database, mode: string): Promise<Nights> {
-  const key = mode === "append" ? [] : ["id"];
-  const table = { url, table: "scores.predictions", mode, key };
-  return await nightlyJob(folder, {
-    report: { html: "page-${ds}.html" },
-    output: { parquet: undefined, lineage: true, postgres: table },
-  });
-}
+const inPage = { report: { html: "page-${ds}.html" }, output: { lineage: true } };
 
 postgres.describe("a held run whose table has the rows of a run for a later date", () => {
   test.each(firstOf(["append", "replace", "upsert"], 2))(
@@ -28,7 +19,7 @@ postgres.describe("a held run whose table has the rows of a run for a later date
           ? `eaders still have the run of ${last}`
           : `he table has nothing of ${held}; the last published run is that of ${last}`;
       await using database = await postgres.server().createDatabase();
-      const nights = await nightsIn(scratch.path, database, mode);
+      const nights = await nightsInTable(scratch.path, database, mode, inPage);
       const page = (): Promise<string> => readFile(join(scratch.path, "page-2026-11-21.html"), "utf8");
       await heldNight(nights);
       expect(await page()).toMatch(new RegExp(`<h1>HELD. .${readers("20 Nov", "21 Nov")}.</h1>`));
@@ -70,7 +61,7 @@ postgres.describe("a held run whose table has the rows of a run for a later date
 
   test("after a rollback, readers have the run before the one that was put back", async () => {
     await using database = await postgres.server().createDatabase();
-    const nights = await nightsIn(scratch.path, database, "replace");
+    const nights = await nightsInTable(scratch.path, database, "replace", inPage);
     for (const date of ["2026-11-19", "2026-11-20"]) {
       await expectEnd(nights.night("run", date), 0);
     }
@@ -84,7 +75,7 @@ postgres.describe("a held run whose table has the rows of a run for a later date
     ["replace", "eaders still have the run of 2026-11-21, which has no rows"],
   ])("a held run says that the run before it was published without rows: %s", async (mode, expected) => {
     await using database = await postgres.server().createDatabase();
-    const nights = await nightsIn(scratch.path, database, mode);
+    const nights = await nightsInTable(scratch.path, database, mode, inPage);
     await expectEnd(nights.night("run", "2026-11-20"), 0);
     await nights.rewrite({ input: { where: "id < 0" }, checks: { on_fail: "warn" } });
     await expectEnd(nights.night("run", "2026-11-21"), 0);
@@ -94,7 +85,7 @@ postgres.describe("a held run whose table has the rows of a run for a later date
 
   test("a held run names the run of the same date whose rows are in the table", async () => {
     await using database = await postgres.server().createDatabase();
-    const nights = await nightsIn(scratch.path, database, "upsert");
+    const nights = await nightsInTable(scratch.path, database, "upsert", inPage);
     const runIds: unknown[] = [];
     for (const date of ["2026-11-19", "2026-11-20", "2026-11-21"]) {
       runIds.push(lastJson(await nights.night("run", date, "--json"))["run_id"]);
@@ -113,7 +104,7 @@ postgres.describe("a published run that a person wants to discard", () => {
     "discard of a published run says how to score it again: %s",
     async (mode) => {
       await using database = await postgres.server().createDatabase();
-      const nights = await nightsIn(scratch.path, database, mode);
+      const nights = await nightsInTable(scratch.path, database, mode, inPage);
       const done = await nights.night("run", "2026-11-20", "--json");
       const { code, stderr } = await nights.night("discard", "2026-11-20");
       const again = `infer-batch run ${nights.spec} --param ds=2026-11-20 --new-run`;

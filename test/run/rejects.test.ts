@@ -169,49 +169,47 @@ describe("rows that cannot be scored are set aside, and all others are scored ri
   });
 });
 
-describe("a row that the model fails on", () => {
-  const bad = [5, 6, 500, 999];
-  const select = `SELECT row AS id, CASE WHEN row IN (${bad.join(", ")}) THEN 99 ELSE row % 10 END AS code FROM range(1000) AS t(row)`;
+const bad = [5, 6, 500, 999];
+const select = `SELECT row AS id, CASE WHEN row IN (${bad.join(", ")}) THEN 99 ELSE row % 10 END AS code FROM range(1000) AS t(row)`;
 
-  test("a row that the model fails on ends the run with 65, naming shard and row", async () => {
-    const { spec } = await smallJob(scratch.path, { model: lookup(), select });
+test("a row that the model fails on ends the run with 65, naming shard and row", async () => {
+  const { spec } = await smallJob(scratch.path, { model: lookup(), select });
 
-    await expectEnd(runSpec(spec), 65, `scoring ${join(scratch.path, "in/a.parquet")}: row 5: the model fails on it: `);
-  });
-
-  const failing = [
-    { batch: 7, commit: 13, rows: "N" as const },
-    { batch: "auto", commit: 30, rows: 8 },
-    { batch: 1, commit: 100, rows: "N" as const },
-    { batch: 4096, commit: "auto", rows: "N" as const },
-    { batch: "auto", commit: "auto", rows: 64 },
-  ];
-
-  test.each(firstOf(failing, 2))(
-    "a row that the model fails on is found and set aside alone: batches of $batch, spans of $commit, model of $rows",
-    async (shape) => {
-      const settings = { ...reject, commit_rows: shape.commit, engine: { batch_size: shape.batch, threads: 2 } };
-      const { spec, out } = await smallJob(scratch.path, { model: lookup(shape.rows), select, ...settings });
-
-      expect(await scoreHere(spec)).toMatchObject({ rowsScored: 996, rowsRejected: 4 });
-
-      const good = Array.from({ length: 1000 }, (_, id) => ({ id: BigInt(id), score: (id % 10) / 2 }));
-      const rows = (await outputRows(out)).map(({ id, score }) => ({ id, score }));
-      expect(
-        differences(
-          rows,
-          good.filter((_, id) => !bad.includes(id)),
-        ),
-      ).toEqual([]);
-      const lines = await rejectLines(out);
-      expect(lines.map(({ row, reason, column }) => [row, reason, column])).toEqual(
-        bad.map((row) => [row, "model_failed", null]),
-      );
-      expect(String(lines[0]?.["value"])).toContain("99");
-      expect(await faultsOfFinished(out, 996)).toEqual([]);
-    },
-  );
+  await expectEnd(runSpec(spec), 65, `scoring ${join(scratch.path, "in/a.parquet")}: row 5: the model fails on it: `);
 });
+
+const failing = [
+  { batch: 7, commit: 13, rows: "N" as const },
+  { batch: "auto", commit: 30, rows: 8 },
+  { batch: 1, commit: 100, rows: "N" as const },
+  { batch: 4096, commit: "auto", rows: "N" as const },
+  { batch: "auto", commit: "auto", rows: 64 },
+];
+
+test.each(firstOf(failing, 2))(
+  "a row that the model fails on is found and set aside alone: batches of $batch, spans of $commit, model of $rows",
+  async (shape) => {
+    const settings = { ...reject, commit_rows: shape.commit, engine: { batch_size: shape.batch, threads: 2 } };
+    const { spec, out } = await smallJob(scratch.path, { model: lookup(shape.rows), select, ...settings });
+
+    expect(await scoreHere(spec)).toMatchObject({ rowsScored: 996, rowsRejected: 4 });
+
+    const good = Array.from({ length: 1000 }, (_, id) => ({ id: BigInt(id), score: (id % 10) / 2 }));
+    const rows = (await outputRows(out)).map(({ id, score }) => ({ id, score }));
+    expect(
+      differences(
+        rows,
+        good.filter((_, id) => !bad.includes(id)),
+      ),
+    ).toEqual([]);
+    const lines = await rejectLines(out);
+    expect(lines.map(({ row, reason, column }) => [row, reason, column])).toEqual(
+      bad.map((row) => [row, "model_failed", null]),
+    );
+    expect(String(lines[0]?.["value"])).toContain("99");
+    expect(await faultsOfFinished(out, 996)).toEqual([]);
+  },
+);
 
 const plain = "COMPRESSION uncompressed, DICTIONARY_SIZE_LIMIT 0";
 

@@ -7,14 +7,11 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
 import { type CliResult, expectEnd, runHere } from "../support/cli.js";
-import { expectFinished } from "../support/crash.js";
-import { differences, goldenRows } from "../support/golden.js";
-import { outputRows } from "../support/output.js";
+import { reject } from "../support/rejects.js";
 import { pythonToolsOfTorture } from "../support/python-tools.js";
-import { reject, rejectLines } from "../support/rejects.js";
 import type { RestOptions } from "../support/rest-server.js";
-import { servedJob } from "../support/served-job.js";
-import type { Misbehaviour, V2Request, V2Server } from "../support/v2-server.js";
+import { onRows, servedJob } from "../support/served-job.js";
+import type { Misbehaviour } from "../support/v2-server.js";
 
 /** A POST that was received with a signature of AWS, version 4. */
 interface SignedRequest {
@@ -130,15 +127,6 @@ async function runRefused({
   return { refused, signed };
 }
 
-const isBlank = ({ inputs }: V2Request): boolean =>
-  [...(inputs[0]?.values ?? [])].every((value) => Number(value) === 0);
-
-/** Lets blank rows through, so that faults meet rows of the input. */
-const onRows =
-  (decide: NonNullable<V2Server["misbehave"]>): V2Server["misbehave"] =>
-  (request) =>
-    isBlank(request) ? undefined : decide(request);
-
 describe("a model whose server takes and answers JSON", () => {
   test.each<[string, string, object, RestOptions["answer"], string]>([
     ["instances", "diabetes-mlp", { signature: diabetes }, undefined, "instances"],
@@ -160,10 +148,7 @@ describe("a model whose server takes and answers JSON", () => {
     const seen: { body?: unknown } = {};
     await using job = await servedJob({ fixture, keys, rest: { kind: "json", seen, ...(answer && { answer }) } });
 
-    const ended = await job.run();
-
-    expect(ended, ended.stderr).toMatchObject({ code: 0, report: { status: "complete", provider: "json" } });
-    await expectFinished(job.out, { golden: await goldenRows(job.fixture) });
+    await job.runWhole({ status: "complete", provider: "json" });
     expect(Object.keys(seen.body as object)[0]).toBe(first);
   });
 
@@ -236,27 +221,6 @@ describe("a model whose server takes and answers JSON", () => {
     expect(noRegion.stderr).toMatch(/model\.server\.auth: the region of 127.* is not known.*set AWS_REGION/s);
   });
 
-  test("a row with NaN is never sent: it is a bad row, all others are scored", async () => {
-    const others = ["age", "sex", "bmi", "bp", "s1", "s2", "s3", "s4", "s5"];
-    await using job = await servedJob({
-      rest: { kind: "json" },
-      keys: { signature: diabetes },
-      overrides: {
-        ...reject,
-        input: { columns: { changed: "case when id % 100 = 7 then null else s6 end" } },
-        model: { inputs: { features: [...others, "changed"] }, missing: "nan" },
-      },
-    });
-    const golden = await goldenRows(job.fixture);
-    const good = golden.filter(({ id }) => Number(id) % 100 !== 7);
-
-    const ended = await job.run();
-
-    expect(ended, ended.stderr).toMatchObject({ code: 0, report: { rows_rejected: golden.length - good.length } });
-    expect(differences(await outputRows(job.out), good)).toEqual([]);
-    expect(JSON.stringify(await rejectLines(job.out))).toContain("which JSON lacks");
-  });
-
   test("a server that throttles as SageMaker does (400) is asked again: no row is bad, every row once", async () => {
     await using job = await servedJob({
       rest: { kind: "json" },
@@ -269,11 +233,8 @@ describe("a model whose server takes and answers JSON", () => {
       return faults <= 3 ? { status: 400, headers: { "x-amzn-errortype": "ThrottlingException" } } : undefined;
     });
 
-    const ended = await job.run();
-
-    expect(ended, ended.stderr).toMatchObject({ code: 0, report: { rows_rejected: 0 } });
+    const ended = await job.runWhole({ rows_rejected: 0 });
     expect((ended.report["server"] as { retries: number }).retries).toBe(3);
-    await expectFinished(job.out, { golden: await goldenRows(job.fixture) });
   });
 
   test.each<[string, number, RegExp, Misbehaviour]>([

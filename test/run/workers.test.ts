@@ -91,29 +91,27 @@ describe("workers one after the other", () => {
   });
 });
 
-describe("a worker that died", () => {
-  test("a worker that died leaves its share to its own next attempt", async () => {
-    const { spec, out } = await job(scratch.path);
-    await scoreHere(spec, workerOf(0, 2));
-    expect((await scoreHere(spec, workerOf(0, 2))).status).toBe("partial");
-    expect(await spansIn(out)).toEqual([0, 1, 2, 3, 4, 5]);
-    expect((await scoreHere(spec, workerOf(1, 2))).status).toBe("complete");
-    await finished(out);
-  });
+test("a worker that died leaves its share to its own next attempt", async () => {
+  const { spec, out } = await job(scratch.path);
+  await scoreHere(spec, workerOf(0, 2));
+  expect((await scoreHere(spec, workerOf(0, 2))).status).toBe("partial");
+  expect(await spansIn(out)).toEqual([0, 1, 2, 3, 4, 5]);
+  expect((await scoreHere(spec, workerOf(1, 2))).status).toBe("complete");
+  await finished(out);
+});
 
-  test("a worker with --steal does the share of a worker that died, and finishes the run", async () => {
-    const { spec, out } = await job(scratch.path);
+test("a worker with --steal does the share of a worker that died, and finishes the run", async () => {
+  const { spec, out } = await job(scratch.path);
 
-    expect(await scoreHere(spec, { ...workerOf(2, 4), steal: true })).toMatchObject({
-      status: "complete",
-      rowsScored: 442,
-      spansCommitted: 12,
-      spansResumed: 0,
-    });
-    await finished(out);
-    expect(new Set(await makersOf(out))).toEqual(new Set(["2/4"]));
-    expect((await scoreHere(spec, workerOf(0, 4))).status).toBe("already_complete");
+  expect(await scoreHere(spec, { ...workerOf(2, 4), steal: true })).toMatchObject({
+    status: "complete",
+    rowsScored: 442,
+    spansCommitted: 12,
+    spansResumed: 0,
   });
+  await finished(out);
+  expect(new Set(await makersOf(out))).toEqual(new Set(["2/4"]));
+  expect((await scoreHere(spec, workerOf(0, 4))).status).toBe("already_complete");
 });
 
 test("real workers at once, each share twice, some stealing, score every row once", async () => {

@@ -5,6 +5,7 @@ import { type CliResult, expectEnd, runHere } from "./cli.js";
 import type { SpecOverrides } from "./job.js";
 import { writeSpec } from "./job.js";
 import { outputRows } from "./output.js";
+import type { Database } from "./pg-database.js";
 import { fixtureNamed } from "./world.js";
 
 /** A job with a run a night, in folders of their own below `out`. */
@@ -46,6 +47,18 @@ export async function nightlyJob(
     folder: (date) => join(folder, "out", `dt=${date}`),
     rewrite,
   };
+}
+
+/** The same into `scores.predictions`; `id` is its key, except in mode append. */
+export async function nightsInTable(
+  folder: string,
+  { url }: Pick<Database, "url">,
+  mode: string,
+  { output, ...overrides }: SpecOverrides = {},
+): Promise<Nights> {
+  const key = mode === "append" ? [] : ["id"];
+  const postgres = { url, table: "scores.predictions", mode, key, timeouts: { lock: 1 } };
+  return await nightlyJob(folder, { ...overrides, output: { parquet: undefined, postgres, ...output } });
 }
 
 /** Publishes a normal night, then holds the next one, which has too few rows. Returns the id of the held run. */

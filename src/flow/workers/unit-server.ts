@@ -105,9 +105,9 @@ export function serveUnits(port: WorkerPort, { openReader, run, isAddressSpaceLi
         const rowCount = rowsWithin(piece.columns.values(), { from, to: from + most, limit: limits.batchBytes });
         own.clear();
         matrices.clear();
-        const read = plan.batch(piece, { from, to: from + rowCount }, constantsOf(rowCount));
+        const whole = plan.batch(piece, { from, to: from + rowCount }, constantsOf(rowCount));
         const states = statesWithout(numbersIn(removed, { rowStart, rowEnd: rowStart + rowCount }), rowCount);
-        const batch = states === undefined ? read : selectRows(read, states, projection);
+        const batch = states === undefined ? whole : selectRows(whole, states, projection);
         const { predictions, hashed } = (await score?.(batch, modelRows())) ?? {};
         steps.took(rowCount, predictions ?? []);
 

@@ -531,6 +531,9 @@ export function isNotInTable({ path: [name = ""] }: Leaf): boolean {
 function asTable(footer: Footer, table: TableRows, path: string): Footer {
   const { leaves, rowGroups } = footer;
   const { names, select } = mapColumns(leaves, table, path);
+  if (leaves.every((leaf) => names.get(leaf.column) === leaf.path[0])) {
+    return { ...footer, select };
+  }
   const renamed = leaves.map((leaf) => {
     const [name = "", ...fields] = leaf.path;
     return { ...leaf, path: [names.get(leaf.column) ?? `${notInTable}${name}`, ...fields] };

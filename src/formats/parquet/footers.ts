@@ -42,10 +42,12 @@ export async function* readFooters(
     schemas.set(digest, schema);
     return schema;
   };
-  const ofTable = ({ columns, legacyDates }: ShardSchema, table: TableRows): Promise<ShardSchema> => {
-    const schema = { columns: tableSchema(columns, table), legacyDates };
-    return schemaOf(JSON.stringify(["table", schema]), () => schema);
-  };
+  /** Files that store the columns of a table otherwise have the same columns in it. */
+  const ofTable = (stored: ShardSchema, { columns }: TableRows, digest: string): Promise<ShardSchema> =>
+    schemaOf(`table ${digest}`, () => {
+      const schema = { columns: tableSchema(stored.columns, columns), legacyDates: stored.legacyDates };
+      return schemaOf(JSON.stringify(["table", schema]), () => schema);
+    });
   for (let start = 0; start < files.length; start += filesPerQuery) {
     // This program reads the file first, because its errors are clearer and name the file.
     const facts = await mapBounded(files.slice(start, start + filesPerQuery), filesAtOnce, async (file) =>
@@ -59,16 +61,19 @@ export async function* readFooters(
         columns: columns ?? (await columnsOf(await reader(), file)),
         legacyDates,
       }));
-      yield { ...fact, schema: file.table === undefined ? stored : await ofTable(stored, file.table) };
+      yield { ...fact, schema: file.table === undefined ? stored : await ofTable(stored, file.table, digest) };
     }
   }
 }
 
-async function columnsOf(reader: SchemaReader, file: ShardFile): Promise<SourceColumn[]> {
+async function columnsOf(reader: SchemaReader, file: ShardFile): Promise<readonly SourceColumn[]> {
   const { leaves } = await readFooter(file);
-  const names = new Map(leaves.map(({ column, path }) => [column, path[0]]));
   const columns = await reader.columns(file.path, leaves);
-  return columns.map((column, index) => ({ ...column, name: (file.table && names.get(index)) ?? column.name }));
+  if (file.table === undefined) {
+    return columns;
+  }
+  const names = new Map(leaves.map(({ column, path }) => [column, path[0]]));
+  return columns.map((column, index) => Object.assign({}, column, { name: names.get(index) ?? column.name }));
 }
 
 function summary(file: ShardFile, footer: Footer): FileFacts {

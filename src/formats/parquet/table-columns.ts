@@ -84,7 +84,7 @@ function storedSql({ path: [name = ""], type: physical, annotation }: StoredLeaf
  * type, so that a job which uses it is refused.
  * @param stored the file's columns, with the names that they have in the table
  */
-export function tableSchema(stored: readonly SourceColumn[], { columns }: TableRows): SourceColumn[] {
+export function tableSchema(stored: readonly SourceColumn[], columns: readonly TableColumn[]): SourceColumn[] {
   const inFile = new Map(stored.map((column) => [column.name, column]));
   return columns.map(({ name, type, isPartition }): SourceColumn => {
     if (type === undefined) {

@@ -185,8 +185,8 @@ export interface InputSpec extends StoreSpec {
   readonly path: readonly string[];
   /** The folder of a Delta or Iceberg table; undefined: the rows are those of the files. */
   readonly table?: string | undefined;
-  /** Which version of the table is read. */
-  readonly at: string;
+  /** Which version of the table is read; undefined: there is no table. */
+  readonly at?: string | undefined;
   readonly format?: "parquet" | "arrow" | undefined;
   /** A file that marks the input as complete. While it is missing, a run ends with exit code 75. */
   readonly ready?: string | undefined;
@@ -241,6 +241,9 @@ const freshness = z
     error: "warn_after is longer than error_after, so it never applies",
   }) satisfies z.ZodType<FreshnessSpec>;
 
+const atError =
+  "expected latest, a version or snapshot, a time, a branch or a tag; write a number of more than 15 digits in quotes";
+
 /** `input` of a spec. */
 export const input = z.strictObject({
   path: z
@@ -258,9 +261,8 @@ export const input = z.strictObject({
       "In place of path: the folder of a Delta or Iceberg table, relative to the spec or in a store. See lake-tables.md.",
     ),
   at: z
-    .union([text, z.int().min(0)], {
-      error:
-        "expected latest, a version or snapshot, a time, a branch or a tag; numbers of more than 15 digits in quotes",
+    .union([text, z.number().refine((version) => Number.isSafeInteger(version) && version >= 0, { error: atError })], {
+      error: atError,
     })
     .transform(String)
     .optional()
@@ -326,9 +328,8 @@ export const input = z.strictObject({
 }) satisfies z.ZodType<GivenInput>;
 
 /** An input as the spec has it: `path` or `table`. */
-export interface GivenInput extends Omit<InputSpec, "path" | "at"> {
+export interface GivenInput extends Omit<InputSpec, "path"> {
   readonly path?: readonly string[] | undefined;
-  readonly at?: string | undefined;
 }
 
 /** Checks that an input names files or a table, and has no key of the other one. */
@@ -356,7 +357,7 @@ export function checkInput({ path, table, at, format, partitions }: GivenInput, 
 /** The input with its default keys; a table is the only path. */
 export function inputOf({ path = [], table, at = "latest", ...others }: GivenInput): InputSpec {
   const folder = table === undefined ? undefined : folderOf(table);
-  return folder === undefined ? { path, at, ...others } : { path: [folder], table: folder, at, ...others };
+  return folder === undefined ? { path, ...others } : { path: [folder], table: folder, at, ...others };
 }
 
 /** A folder without a slash at its end, `.` and `//`, with which the names of its files begin. */

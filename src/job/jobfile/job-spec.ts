@@ -163,7 +163,7 @@ const job = z.strictObject({
     .optional()
     .meta(attempt)
     .describe(
-      "A second model that scores the same rows: how its predictions agree with the published ones is shown. See challenger.md.",
+      "A second model that scores the same rows: how its predictions agree with the published ones is shown. See new-model.md.",
     ),
   engine: engine.prefault({}).meta(attempt),
   output,

@@ -220,7 +220,7 @@ export function* fieldsIn(message: Uint8Array): Generator<Field, void, undefined
 }
 
 /** The contents of each occurrence of a field. */
-export function* messagesIn(message: Uint8Array, wanted: number): Generator<Uint8Array, void, undefined> {
+function* messagesIn(message: Uint8Array, wanted: number): Generator<Uint8Array, void, undefined> {
   for (const { field, content } of fieldsIn(message)) {
     if (field === wanted && content !== undefined) {
       yield content;

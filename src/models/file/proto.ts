@@ -116,7 +116,7 @@ export function readOnnxProto(bytes: Uint8Array): OnnxProto {
   attribute[6] = graph;
   attribute[11] = graph;
   const constant: Fields = { ...tensor, 8: text((name) => constants.add(name)) };
-  const outermost: Fields = { ...graph, 5: constant, 11: value(inputs), 12: value(outputs) };
+  const outermost: Fields = { ...graph, 5: constant, 11: namedType(inputs), 12: namedType(outputs) };
   walk(new BinaryReader(bytes), bytes.length, {
     1: integer((version) => (scalars.irVersion = version)),
     2: textOf("producerName"),
@@ -147,9 +147,8 @@ export function readOnnxProto(bytes: Uint8Array): OnnxProto {
 const dynamicQuantizers = new Set(["DynamicQuantizeLinear", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM"]);
 
 /** What is known of a model from its file, apart from its inputs and outputs. */
-export function traitsOf({ producerName, externalData, metadataProps, outputs, operators }: OnnxProto): ModelTraits {
+export function traitsOf({ externalData, metadataProps, outputs, operators }: OnnxProto): ModelTraits {
   return {
-    producer: producerName,
     otherOutputs: outputs.filter(({ type }) => !type.startsWith("tensor(")),
     hasTrees: externalData.length === 0 && [...operators].some((name) => name.startsWith("TreeEnsemble")),
     batchScales: [...operators].filter((name) => dynamicQuantizers.has(name)).toSorted(),
@@ -158,7 +157,7 @@ export function traitsOf({ producerName, externalData, metadataProps, outputs, o
 }
 
 /** A ValueInfoProto. */
-function value(into: NamedType[]): Leaf {
+function namedType(into: NamedType[]): Leaf {
   return message((reader, end) => {
     const found = { name: "", type: "unknown" };
     walk(reader, end, { 1: text((name) => (found.name = name)), 2: typeField((type) => (found.type = type), 0) });

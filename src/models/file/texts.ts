@@ -35,10 +35,12 @@ export function findTextTensors(
   if (versions.length === 0 || externalData.length > 0 || modelBytes > maxModelBytes) {
     return noTexts;
   }
-  const textsOf = (tensors: OnnxProto["inputs"]): string[] =>
-    tensors.flatMap(({ name, type }) => (type === "tensor(string)" ? [name] : []));
   const hasUnique = versions.every(({ version }) => version >= uniqueSinceOpset);
   return { inputs: textsOf(inputs).filter((name) => !constants.has(name)), outputs: hasUnique ? textsOf(outputs) : [] };
+}
+
+function textsOf(tensors: OnnxProto["inputs"]): string[] {
+  return tensors.flatMap(({ name, type }) => (type === "tensor(string)" ? [name] : []));
 }
 
 /**

@@ -47,11 +47,6 @@ export function openPromptClient(kind: PromptTask["kind"], servers: ModelServers
   /** How often the server refused a row before it answered any, by what it said. */
   const refusals = new Map<string, number>();
 
-  const requestOf = ({ body }: AskedPrompt): { readonly encoded: EncodedRequest; readonly mostBytes: number } => ({
-    encoded: encodedRequest([body], { "content-type": "application/json" }),
-    mostBytes: usualAnswerBytes,
-  });
-
   /** @throws JobError MODEL_INVALID if each of the first requests was refused, for the same reason */
   const countRefusal = (doing: string, message: string, hint: string): void => {
     const count = asking.answers > 0 ? 0 : (refusals.get(message) ?? 0) + 1;
@@ -123,6 +118,10 @@ export function openPromptClient(kind: PromptTask["kind"], servers: ModelServers
         works: async (turn, answered) => answered || (await answersControl(turn)),
       }),
   };
+}
+
+function requestOf({ body }: AskedPrompt): { readonly encoded: EncodedRequest; readonly mostBytes: number } {
+  return { encoded: encodedRequest([body], { "content-type": "application/json" }), mostBytes: usualAnswerBytes };
 }
 
 const quota =

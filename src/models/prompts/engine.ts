@@ -360,39 +360,34 @@ function tensorOf(
   name: string,
 ): Tensor {
   const about = answerColumns.find((column) => column === name);
-  if (about !== undefined) {
-    return aboutAnswer(answer, about);
-  }
-  if (embedding !== undefined) {
+  if (embedding !== undefined && about === undefined) {
     return { dtype: "float32", dims: [1, embedding.length], data: embedding };
   }
-  const value = values.get(name);
-  if (typeof value === "string") {
-    return { dtype: "string", dims: [1], data: encodeTexts([value]) };
-  }
-  if (typeof value === "boolean") {
-    return { dtype: "bool", dims: [1], data: Uint8Array.of(Number(value)) };
-  }
+  const value = about === undefined ? values.get(name) : aboutAnswer(answer)[about];
+  const dtype = about === undefined ? dtypes[response?.[name]?.type ?? "string"] : answerDtypes[about];
   if (value === undefined) {
     throw new RangeError(`no answer has a column ${name}`);
   }
-  return response?.[name]?.type === "integer"
-    ? { dtype: "int64", dims: [1], data: BigInt64Array.of(BigInt(value)) }
-    : { dtype: "float64", dims: [1], data: Float64Array.of(value) };
+  switch (dtype) {
+    case "string":
+      return { dtype, dims: [1], data: encodeTexts([String(value)]) };
+    case "bool":
+      return { dtype, dims: [1], data: Uint8Array.of(Number(value)) };
+    case "int64":
+      return { dtype, dims: [1], data: BigInt64Array.of(BigInt(value)) };
+    case "float64":
+      return { dtype, dims: [1], data: Float64Array.of(Number(value)) };
+    default:
+      return assertNever(dtype);
+  }
 }
 
-/** A fact about an answer; 0 or "" if the server does not state it. */
-function aboutAnswer({ tokens, finish, model }: ModelAnswer, column: AnswerColumn): Tensor {
-  switch (column) {
-    case "prompt_tokens":
-      return { dtype: "int64", dims: [1], data: BigInt64Array.of(BigInt(tokens?.prompt ?? 0)) };
-    case "completion_tokens":
-      return { dtype: "int64", dims: [1], data: BigInt64Array.of(BigInt(tokens?.completion ?? 0)) };
-    case "finish_reason":
-      return { dtype: "string", dims: [1], data: encodeTexts([finish ?? ""]) };
-    case "model":
-      return { dtype: "string", dims: [1], data: encodeTexts([model ?? ""]) };
-    default:
-      return assertNever(column);
-  }
+/** What is known about an answer; 0 or "" if the server does not state it. */
+function aboutAnswer({ tokens, finish, model }: ModelAnswer): Readonly<Record<AnswerColumn, string | number>> {
+  return {
+    prompt_tokens: tokens?.prompt ?? 0,
+    completion_tokens: tokens?.completion ?? 0,
+    finish_reason: finish ?? "",
+    model: model ?? "",
+  };
 }

@@ -124,7 +124,6 @@ const [faultsOfBatch, faultsOfRow] = [3, 5];
 /** @param isPlanned whether servers had the model when an unfinished run was planned */
 function openClient(protocol: Protocol, servers: ModelServers, version: RequestedVersion, isPlanned: boolean) {
   const urlOf = (server: ModelServer): string => protocol.inferUrl(server, version);
-  // Predictions have no effects, so a request whose answer was lost is sent again.
   const asking = openAsking(servers, "scoring with", urlOf, { isEager: false, mayResend: true });
   /** Since when a server has answered that it does not know the model. */
   const unknownSinceMs = new Map<ModelServer, number>();
@@ -195,7 +194,6 @@ function openClient(protocol: Protocol, servers: ModelServers, version: Requeste
      */
     async infer(request: InferenceRequest): Promise<Outcome & { readonly ms: number }> {
       const { encoded, rows, isBlank } = request;
-      const onLost = (): void => undefined;
       try {
         return await asking.ask<Outcome>({
           encoded,
@@ -204,7 +202,7 @@ function openClient(protocol: Protocol, servers: ModelServers, version: Requeste
           tokens: 0,
           mostFaults: rows === 1 ? faultsOfRow : faultsOfBatch,
           ready: () => Promise.resolve(),
-          onLost,
+          onLost: ignore,
           read: (received, from) => read(request, received, from),
           async refused({ kind, message }, refusal, from) {
             if (kind === "gone") {
@@ -220,7 +218,8 @@ function openClient(protocol: Protocol, servers: ModelServers, version: Requeste
           works: async (turn) =>
             isBlank ||
             (control &&
-              (await asking.control(turn, { encoded: control, mostBytes: largestAnswer, onLost })) !== undefined),
+              (await asking.control(turn, { encoded: control, mostBytes: largestAnswer, onLost: ignore })) !==
+                undefined),
         });
       } catch (error) {
         const ending = error instanceof JobError && error.cause instanceof UnknownModel ? error.cause.lasting : error;
@@ -230,6 +229,9 @@ function openClient(protocol: Protocol, servers: ModelServers, version: Requeste
     },
   };
 }
+
+/** Predictions have no effects, so a request whose answer was lost is sent again. */
+function ignore(): void {}
 
 const changedHint = "serve that version again and run the same command; or abandon this run with --new-run";
 

@@ -124,7 +124,7 @@ export function placeOf(server: ModelServer, doing: string): HttpEndpoint {
 }
 
 /** What a server says in a refusal: the message in its JSON, else the beginning of the text. */
-export function saidIn(text: string): string {
+function saidIn(text: string): string {
   let said = text;
   try {
     said = messageIn(JSON.parse(text)) ?? text;

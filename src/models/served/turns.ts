@@ -646,20 +646,19 @@ export class UnknownModel extends BrokenTransfer {
 
 /** What a refusal means that says nothing of the request itself. @throws what ends the request, or has it sent again */
 function refuse(turn: Turn, found: RefusalKind, refusal: Refusal, doing: string): never {
-  switch (found.kind) {
-    case "fault":
-      throw new ServerFault(found.message);
-    case "overloaded": {
-      const { message, retryAfterMs, isRate } = found;
-      if (isRate && hasRoom(refusal.headers)) {
-        throw new RateLimited(message, Math.min(retryAfterMs, turn.server.retry.maxSeconds * 1000));
-      }
-      turn.pause(message, retryAfterMs);
-      throw isRate ? new RateLimited(message, 0) : new BrokenTransfer(message);
-    }
-    default:
-      throw refusalOf(turn.server, doing, refusal);
+  const { message } = found;
+  if (found.kind === "fault") {
+    throw new ServerFault(message);
   }
+  if (found.kind !== "overloaded") {
+    throw refusalOf(turn.server, doing, refusal);
+  }
+  const { retryAfterMs, isRate } = found;
+  if (isRate && hasRoom(refusal.headers)) {
+    throw new RateLimited(message, Math.min(retryAfterMs, turn.server.retry.maxSeconds * 1000));
+  }
+  turn.pause(message, retryAfterMs);
+  throw isRate ? new RateLimited(message, 0) : new BrokenTransfer(message);
 }
 
 /** Errors of a connection that was never made. */
@@ -886,18 +885,10 @@ function createCollector(mostBytes: number) {
       }
       pieces.push(piece);
     },
+    /** A view that is no Buffer, whose `slice` would not copy. */
     collected(): Uint8Array<ArrayBuffer> {
-      const [first] = pieces;
-      if (pieces.length === 1 && first?.constructor === Uint8Array) {
-        return first as Uint8Array<ArrayBuffer>;
-      }
-      const bytes = new Uint8Array(size);
-      let at = 0;
-      for (const piece of pieces) {
-        bytes.set(piece, at);
-        at += piece.length;
-      }
-      return bytes;
+      const { buffer, byteOffset, length } = pieces.length === 1 ? (pieces[0] as Uint8Array) : Buffer.concat(pieces);
+      return new Uint8Array(buffer as ArrayBuffer, byteOffset, length);
     },
   };
 }

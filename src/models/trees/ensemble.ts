@@ -63,11 +63,11 @@ export interface Classes {
 export class Unsupported extends Error {}
 
 /** Operators of domain ai.onnx.ml. No exporter that was tried writes TreeEnsemble, of version 5. */
-const treeOperators = ["TreeEnsembleClassifier", "TreeEnsembleRegressor"];
+const treeOperators = new Set(["TreeEnsembleClassifier", "TreeEnsembleRegressor"]);
 const transforms: readonly Transform[] = ["NONE", "LOGISTIC", "SOFTMAX"];
 
 export function isTreeNode({ operator, domain }: Pick<OnnxNode, "operator" | "domain">): boolean {
-  return domain === "ai.onnx.ml" && treeOperators.includes(operator);
+  return domain === "ai.onnx.ml" && treeOperators.has(operator);
 }
 
 /**

@@ -431,14 +431,14 @@ function partitionText(value: unknown, type: ColumnType): string | null {
   if (type === "date32") {
     return new Date(Number(value) * 86_400_000).toISOString().slice(0, 10);
   }
-  if (typeof value === "bigint" && typeof type === "string" && /^time/.test(type)) {
+  if (typeof value === "bigint" && typeof type === "string" && type.startsWith("time")) {
     const [perSecond, digits] = type.includes("ns") ? [1_000_000_000n, 9] : [1_000_000n, 6];
     const fraction = ((value % perSecond) + perSecond) % perSecond;
     const time = new Date(Number((value - fraction) / perSecond) * 1000).toISOString().slice(0, 19);
     const exact = `${time.replace("T", " ")}.${String(fraction).padStart(digits, "0")}`;
     return type.startsWith("time64") ? exact.slice(11) : `${exact}${type.endsWith("UTC]") ? "+00" : ""}`;
   }
-  return String(value as string | number | bigint | boolean);
+  return textOf(value) ?? JSON.stringify(value);
 }
 
 /** A decimal of so many digits behind its point. */

@@ -153,7 +153,7 @@ export function tableSource(files: Source, { table, at, folder, tools }: TableOp
   let read: ReadVersion | undefined;
   return {
     readAhead: files.readAhead,
-    listNames: (folder) => files.listNames(folder),
+    listNames: (path) => files.listNames(path),
     exists: (uri) => files.exists(uri),
     async list(patterns, pinned) {
       if (patterns.length !== 1 || patterns[0] !== table) {

@@ -86,26 +86,24 @@ function frame(...block: number[]): Uint8Array {
   return Uint8Array.from([0x04, 0x22, 0x4d, 0x18, 0x60, 0x40, 0x82, block.length, 0, 0, 0, ...block, 0, 0, 0, 0]);
 }
 
-describe("LZ4", () => {
-  test("unpacks literals and matches that reach into what they make", () => {
-    const target = new Uint8Array(40);
-    // "ab", then 34 bytes from 2 back, then "wxyz" as the last literals.
-    unpackLz4(frame(0x2f, 97, 98, 2, 0, 15, 0x40, 119, 120, 121, 122), target);
-    expect(Buffer.from(target).toString()).toBe(`${"ab".repeat(18)}wxyz`);
-  });
+test("unpacks literals and matches that reach into what they make", () => {
+  const target = new Uint8Array(40);
+  // "ab", then 34 bytes from 2 back, then "wxyz" as the last literals.
+  unpackLz4(frame(0x2f, 97, 98, 2, 0, 15, 0x40, 119, 120, 121, 122), target);
+  expect(Buffer.from(target).toString()).toBe(`${"ab".repeat(18)}wxyz`);
+});
 
-  test.each([
-    ["a match before the beginning", [0x20, 97, 98, 3, 0, 0x10, 99]],
-    ["a match of distance 0", [0x20, 97, 98, 0, 0, 0x10, 99]],
-    ["literals beyond the block", [0x50, 97, 98]],
-    ["more than is due", [0xf0, 200, ...Array.from({ length: 215 }, () => 1)]],
-    ["less than is due", [0x20, 97, 98]],
-    ["a length without an end", [0xf0, 255, 255]],
-  ])("LZ4 refuses %s", (_, block) => {
-    expect(() => {
-      unpackLz4(frame(...block), new Uint8Array(40));
-    }).toThrow(RangeError);
-  });
+test.each([
+  ["a match before the beginning", [0x20, 97, 98, 3, 0, 0x10, 99]],
+  ["a match of distance 0", [0x20, 97, 98, 0, 0, 0x10, 99]],
+  ["literals beyond the block", [0x50, 97, 98]],
+  ["more than is due", [0xf0, 200, ...Array.from({ length: 215 }, () => 1)]],
+  ["less than is due", [0x20, 97, 98]],
+  ["a length without an end", [0xf0, 255, 255]],
+])("LZ4 refuses %s", (_, block) => {
+  expect(() => {
+    unpackLz4(frame(...block), new Uint8Array(40));
+  }).toThrow(RangeError);
 });
 
 /** Length -1: what follows is not compressed after all, and is kept as it lies there. */

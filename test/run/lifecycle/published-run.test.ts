@@ -41,21 +41,19 @@ const on = (why: LeftOutRun["why"], ...days: number[]): LeftOutRun[] =>
 const nightsFrom = (date: string, count: number): string[] =>
   Array.from({ length: count }, (_, day) => new Date(Date.parse(date) + day * 86_400_000).toISOString().slice(0, 10));
 
-describe("a series", () => {
-  test.each([
-    ["an earlier run of the same params", "daily", { region: "EU", ds: "2026-11-22" }, ["2026-11-22"]],
-    ["a run of the same date", "daily", { region: "EU", ds: "2026-11-23" }, undefined],
-    ["a later run, however long ago it was scored", "daily", { region: "EU", ds: "2026-12-01" }, undefined],
-    ["a run of another region", "daily", { region: "US", ds: "2026-11-22" }, undefined],
-    ["a run of another job", "hourly", { region: "EU", ds: "2026-11-22" }, undefined],
-    ["a run without a date", "daily", { region: "EU", ds: "latest" }, undefined],
-  ])("a series takes or leaves %s by its params", (_, job, params, date) => {
-    expect(runsOfSeries([{ ...published(""), job, params }], series).map((run) => run.date)).toEqual(date ?? []);
-  });
+test.each([
+  ["an earlier run of the same params", "daily", { region: "EU", ds: "2026-11-22" }, ["2026-11-22"]],
+  ["a run of the same date", "daily", { region: "EU", ds: "2026-11-23" }, undefined],
+  ["a later run, however long ago it was scored", "daily", { region: "EU", ds: "2026-12-01" }, undefined],
+  ["a run of another region", "daily", { region: "US", ds: "2026-11-22" }, undefined],
+  ["a run of another job", "hourly", { region: "EU", ds: "2026-11-22" }, undefined],
+  ["a run without a date", "daily", { region: "EU", ds: "latest" }, undefined],
+])("a series takes or leaves %s by its params", (_, job, params, date) => {
+  expect(runsOfSeries([{ ...published(""), job, params }], series).map((run) => run.date)).toEqual(date ?? []);
+});
 
-  test.each(["2026-02-30", "20261123", "2026-11-23T00:00", ""])("a series does not treat %j as a date", (text) => {
-    expect(isCalendarDate(text)).toBe(false);
-  });
+test.each(["2026-02-30", "20261123", "2026-11-23T00:00", ""])("a series does not treat %j as a date", (text) => {
+  expect(isCalendarDate(text)).toBe(false);
 });
 
 const asked = { modelSha256: "m" };

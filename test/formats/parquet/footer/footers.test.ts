@@ -118,16 +118,14 @@ async function read(file: Partial<TinyFile>): Promise<unknown> {
 
 const oneRun = [2, 0, 0, 0, 6, 1];
 
-describe("a page is read", () => {
-  test("a correct page is read", async () => {
-    expect(await read({})).toEqual(shown);
-    expect(await read({ repetition: 1, levels: oneRun })).toEqual(shown);
-    expect(await read({ dictionaryAt: 0 })).toEqual(shown); // some writers say so where there is none
-  });
+test("a correct page is read", async () => {
+  expect(await read({})).toEqual(shown);
+  expect(await read({ repetition: 1, levels: oneRun })).toEqual(shown);
+  expect(await read({ dictionaryAt: 0 })).toEqual(shown); // some writers say so where there is none
+});
 
-  test("a page with a long header is read", async () => {
-    expect(await read({ statisticsBytes: 300_000 })).toEqual(shown);
-  });
+test("a page with a long header is read", async () => {
+  expect(await read({ statisticsBytes: 300_000 })).toEqual(shown);
 });
 
 describe("DuckDB is asked from the start where", () => {

@@ -52,65 +52,63 @@ function levels(...runs: readonly (readonly number[])[]): number[] {
 /** All three values are there. */
 const all = repeatedRun(1, 3, 1);
 
-describe("a list's levels", () => {
-  test("the levels of a list over two rows are read", async () => {
-    expect(await readTiny({ levels: levels(packedRun([0, 1, 0], 1), all) })).toEqual({ rows: 2 });
-    expect(await readTiny({ levels: levels(packedRun([0, 0, 1, 1, 1, 1, 1, 1], 1), all) })).toEqual({ rows: 2 });
-  });
+test("the levels of a list over two rows are read", async () => {
+  expect(await readTiny({ levels: levels(packedRun([0, 1, 0], 1), all) })).toEqual({ rows: 2 });
+  expect(await readTiny({ levels: levels(packedRun([0, 0, 1, 1, 1, 1, 1, 1], 1), all) })).toEqual({ rows: 2 });
+});
 
-  test.each<{ what: string; file: Partial<TinyFile>; says: string }>([
-    {
-      what: "begin inside a row",
-      file: { levels: levels(packedRun([1, 0, 0], 1), all) },
-      says: "its first repetition level is 1, not 0: it begins inside a row",
-    },
-    {
-      what: "are fewer than the page's values",
-      file: { levels: levels(repeatedRun(0, 2, 1), all) },
-      says: "it has levels for 2 values, its header promises 3",
-    },
-    {
-      what: "say less of what is NULL than the page has values",
-      file: { levels: levels(packedRun([0, 1, 0], 1), repeatedRun(1, 2, 1)) },
-      says: "it has levels for 2 values, its header promises 3",
-    },
-    {
-      what: "begin more rows than there are",
-      file: { levels: levels(repeatedRun(0, 3, 1), all) },
-      says: "its repetition levels begin 3 rows, the row group has 2",
-    },
-    {
-      what: "begin fewer rows than there are",
-      file: { levels: levels(packedRun([0, 1, 1], 1), all) },
-      says: "its repetition levels begin 1 rows, the row group has 2",
-    },
-    {
-      what: "end behind the page",
-      file: { levels: [255, 255, 0, 0, ...packedRun([0, 1, 0], 1), ...levels(all)] },
-      says: "its levels end in the middle",
-    },
-    {
-      what: "are in an encoding that is out of use",
-      file: { levels: levels(packedRun([0, 1, 0], 1), all), levelEncoding: 4 },
-      says: "levels of encoding 4 are not supported",
-    },
-    {
-      what: "lie in a page that claims to be larger, when unpacked, than its column chunk",
-      file: { levels: levels(all, all), codec: 2, unpackedBytes: 2 ** 31 - 1, chunkUnpackedBytes: 100 },
-      says: "the page at byte 4 claims 2147483647 bytes when unpacked, its column chunk 100",
-    },
-    {
-      what: "lie in a page that claims less than no values",
-      file: { levels: levels(all, all), pageValues: -3 },
-      says: "the page at byte 4 claims -3 values",
-    },
-  ])("a list's levels that $what are refused", async ({ file, says }) => {
-    const { rows, error = "" } = await readTiny(file);
+test.each<{ what: string; file: Partial<TinyFile>; says: string }>([
+  {
+    what: "begin inside a row",
+    file: { levels: levels(packedRun([1, 0, 0], 1), all) },
+    says: "its first repetition level is 1, not 0: it begins inside a row",
+  },
+  {
+    what: "are fewer than the page's values",
+    file: { levels: levels(repeatedRun(0, 2, 1), all) },
+    says: "it has levels for 2 values, its header promises 3",
+  },
+  {
+    what: "say less of what is NULL than the page has values",
+    file: { levels: levels(packedRun([0, 1, 0], 1), repeatedRun(1, 2, 1)) },
+    says: "it has levels for 2 values, its header promises 3",
+  },
+  {
+    what: "begin more rows than there are",
+    file: { levels: levels(repeatedRun(0, 3, 1), all) },
+    says: "its repetition levels begin 3 rows, the row group has 2",
+  },
+  {
+    what: "begin fewer rows than there are",
+    file: { levels: levels(packedRun([0, 1, 1], 1), all) },
+    says: "its repetition levels begin 1 rows, the row group has 2",
+  },
+  {
+    what: "end behind the page",
+    file: { levels: [255, 255, 0, 0, ...packedRun([0, 1, 0], 1), ...levels(all)] },
+    says: "its levels end in the middle",
+  },
+  {
+    what: "are in an encoding that is out of use",
+    file: { levels: levels(packedRun([0, 1, 0], 1), all), levelEncoding: 4 },
+    says: "levels of encoding 4 are not supported",
+  },
+  {
+    what: "lie in a page that claims to be larger, when unpacked, than its column chunk",
+    file: { levels: levels(all, all), codec: 2, unpackedBytes: 2 ** 31 - 1, chunkUnpackedBytes: 100 },
+    says: "the page at byte 4 claims 2147483647 bytes when unpacked, its column chunk 100",
+  },
+  {
+    what: "lie in a page that claims less than no values",
+    file: { levels: levels(all, all), pageValues: -3 },
+    says: "the page at byte 4 claims -3 values",
+  },
+])("a list's levels that $what are refused", async ({ file, says }) => {
+  const { rows, error = "" } = await readTiny(file);
 
-    expect(rows).toBe(0);
-    expect(error).toContain("reading a.parquet: row group 0 (rows 0 to 1), column `x`: ");
-    expect(error).toContain(says);
-  });
+  expect(rows).toBe(0);
+  expect(error).toContain("reading a.parquet: row group 0 (rows 0 to 1), column `x`: ");
+  expect(error).toContain(says);
 });
 
 const nested = `CASE WHEN i % 7 = 3 THEN NULL ELSE list_transform(range(i % 5), lambda x: CASE WHEN x % 3 = 1 THEN NULL ELSE x + i END) END AS l,

@@ -22,55 +22,53 @@ function read(runs: readonly number[], width: number, count: number): number[] {
   return [...target.subarray(0, count)];
 }
 
-describe("numbers are read", () => {
-  test.each(Array.from({ length: 24 }, (_, index) => index + 1))(
-    "numbers are read of %i bits, repeated and packed",
-    (width) => {
-      const random = randomOf(width);
-      for (let round = 0; round < 20; round += 1) {
-        const values: number[] = [];
-        const runs: number[] = [];
-        for (let left = Math.floor(random() * 6); left >= 0; left -= 1) {
-          const count = 1 + Math.floor(random() * 40);
-          if (random() < 0.5) {
-            const value = Math.floor(random() * 2 ** width);
-            runs.push(...repeatedRun(value, count, width));
-            values.push(...Array.from({ length: count }, () => value));
-          } else {
-            // Only the last run may have room to spare.
-            const size = left === 0 ? count : Math.ceil(count / 8) * 8;
-            const some = Array.from({ length: size }, () => Math.floor(random() * 2 ** width));
-            runs.push(...packedRun(some, width));
-            values.push(...some);
-          }
+test.each(Array.from({ length: 24 }, (_, index) => index + 1))(
+  "numbers are read of %i bits, repeated and packed",
+  (width) => {
+    const random = randomOf(width);
+    for (let round = 0; round < 20; round += 1) {
+      const values: number[] = [];
+      const runs: number[] = [];
+      for (let left = Math.floor(random() * 6); left >= 0; left -= 1) {
+        const count = 1 + Math.floor(random() * 40);
+        if (random() < 0.5) {
+          const value = Math.floor(random() * 2 ** width);
+          runs.push(...repeatedRun(value, count, width));
+          values.push(...Array.from({ length: count }, () => value));
+        } else {
+          // Only the last run may have room to spare.
+          const size = left === 0 ? count : Math.ceil(count / 8) * 8;
+          const some = Array.from({ length: size }, () => Math.floor(random() * 2 ** width));
+          runs.push(...packedRun(some, width));
+          values.push(...some);
         }
-        expect(read(runs, width, values.length)).toEqual(values);
       }
-    },
+      expect(read(runs, width, values.length)).toEqual(values);
+    }
+  },
+);
+
+test("numbers of zero bits are read as the only entry of a dictionary", () => {
+  expect(read(repeatedRun(0, 5, 0), 0, 5)).toEqual([0, 0, 0, 0, 0]);
+  expect(read([3], 0, 5)).toEqual([0, 0, 0, 0, 0]);
+});
+
+test("numbers are read from runs without values", () => {
+  expect(read([], 3, 0)).toEqual([]);
+  expect(read([0], 3, 0)).toEqual([]);
+});
+
+test("numbers are read from a last run with padding: DuckDB packs 256 at a time", () => {
+  const filled = packedRun(
+    Array.from({ length: 256 }, (_, index) => (index < 8 ? index : 0)),
+    3,
   );
+  expect(read(filled, 3, 8)).toEqual([0, 1, 2, 3, 4, 5, 6, 7]);
+  expect(() => read([...filled, ...packedRun([1], 3)], 3, 8)).toThrow(RangeError);
+});
 
-  test("numbers of zero bits are read as the only entry of a dictionary", () => {
-    expect(read(repeatedRun(0, 5, 0), 0, 5)).toEqual([0, 0, 0, 0, 0]);
-    expect(read([3], 0, 5)).toEqual([0, 0, 0, 0, 0]);
-  });
-
-  test("numbers are read from runs without values", () => {
-    expect(read([], 3, 0)).toEqual([]);
-    expect(read([0], 3, 0)).toEqual([]);
-  });
-
-  test("numbers are read from a last run with padding: DuckDB packs 256 at a time", () => {
-    const filled = packedRun(
-      Array.from({ length: 256 }, (_, index) => (index < 8 ? index : 0)),
-      3,
-    );
-    expect(read(filled, 3, 8)).toEqual([0, 1, 2, 3, 4, 5, 6, 7]);
-    expect(() => read([...filled, ...packedRun([1], 3)], 3, 8)).toThrow(RangeError);
-  });
-
-  test("numbers are read although unneeded bits at the end are missing", () => {
-    expect(read(packedRun([1, 2, 3], 4).slice(0, 3), 4, 3)).toEqual([1, 2, 3]);
-  });
+test("numbers are read although unneeded bits at the end are missing", () => {
+  expect(read(packedRun([1, 2, 3], 4).slice(0, 3), 4, 3)).toEqual([1, 2, 3]);
 });
 
 describe("runs are refused", () => {
@@ -117,28 +115,26 @@ test("the first of some bits is read from a repeated and from a packed run", () 
 const isOne = (runs: readonly number[]): boolean =>
   isOneRun(Uint8Array.from([...runs, 1, 1]), { at: 0, end: runs.length, value: 1 }, 100);
 
-describe("levels of rows that all have a value", () => {
-  test("levels of rows that all have a value form one run", () => {
-    expect(isOne(repeatedRun(1, 100, 1))).toBe(true);
-  });
+test("levels of rows that all have a value form one run", () => {
+  expect(isOne(repeatedRun(1, 100, 1))).toBe(true);
+});
 
-  test.each([
-    { what: "of NULLs", runs: repeatedRun(0, 100, 1) },
-    { what: "of a number that is no level", runs: repeatedRun(3, 100, 1) },
-    { what: "that is shorter", runs: repeatedRun(1, 99, 1) },
-    { what: "that is longer", runs: repeatedRun(1, 101, 1) },
-    { what: "with another behind it", runs: [...repeatedRun(1, 100, 1), ...repeatedRun(0, 1, 1)] },
-    { what: "without its value", runs: varint(200) },
-    {
-      what: "that is packed",
-      runs: packedRun(
-        Array.from({ length: 100 }, () => 1),
-        1,
-      ),
-    },
-  ])("levels of rows that all have a value are not a run $what", ({ runs }) => {
-    expect(isOne(runs)).toBe(false);
-  });
+test.each([
+  { what: "of NULLs", runs: repeatedRun(0, 100, 1) },
+  { what: "of a number that is no level", runs: repeatedRun(3, 100, 1) },
+  { what: "that is shorter", runs: repeatedRun(1, 99, 1) },
+  { what: "that is longer", runs: repeatedRun(1, 101, 1) },
+  { what: "with another behind it", runs: [...repeatedRun(1, 100, 1), ...repeatedRun(0, 1, 1)] },
+  { what: "without its value", runs: varint(200) },
+  {
+    what: "that is packed",
+    runs: packedRun(
+      Array.from({ length: 100 }, () => 1),
+      1,
+    ),
+  },
+])("levels of rows that all have a value are not a run $what", ({ runs }) => {
+  expect(isOne(runs)).toBe(false);
 });
 
 test("bits are unpacked from any byte on, to any row", () => {

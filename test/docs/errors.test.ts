@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { projectFolder } from "../support/cli.js";
 
-const page = readFileSync(join(projectFolder, "docs/troubleshooting.md"), "utf8");
+const page = readFileSync(join(projectFolder, "docs/errors.md"), "utf8");
 const sources = readdirSync(join(projectFolder, "src"), { recursive: true, encoding: "utf8" })
   .filter((name) => name.endsWith(".ts"))
   .map((name) => readFileSync(join(projectFolder, "src", name), "utf8").replaceAll(/\\?`/g, "`"))
@@ -16,7 +16,7 @@ const fragments = [...page.matchAll(/^\| ([^|]*`[^|]*) \|/gm)].flatMap(([, cell 
   ),
 );
 
-test("every error message that docs/troubleshooting.md quotes is in the program", () => {
+test("every error message that docs/errors.md quotes is in the program", () => {
   expect(fragments.length).toBeGreaterThan(50);
   expect(fragments.filter((text) => !sources.includes(text))).toEqual([]);
 });

@@ -1,0 +1,40 @@
+import { execFileSync } from "node:child_process";
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { projectFolder, runCommand } from "../support/cli.js";
+import { scratch, scratchFolder } from "../support/job.js";
+import { writeLakeJob } from "../support/lakes.js";
+import { pythonTools } from "../support/python-tools.js";
+
+const { bin, missing, skipped } = pythonTools("lakes", [
+  "pyiceberg[sql-sqlite,pyarrow]==0.12.0",
+  "deltalake==1.6.6",
+  "pyarrow==26.0.1",
+]);
+
+function allTypes(...args: readonly string[]): string {
+  const script = join(projectFolder, "test/support/lakes/all_types.py");
+  return execFileSync(join(bin, "python"), [script, ...args], { encoding: "utf8" });
+}
+
+/** In a zone that is not that of the instants. */
+const more = { timezone: "America/New_York" };
+
+test.skipIf(missing !== undefined)(
+  `columns of all types, wider and older ones among them, and partitions by their values, come as the table has them${skipped}`,
+  async () => {
+    const tables = allTypes("make", scratch.path).trim().split("\n");
+    expect(tables).toHaveLength(4);
+    for (const told of tables) {
+      const { kind, table, columns } = JSON.parse(told) as { kind: string; table: string; columns: string[] };
+      await using folder = await scratchFolder();
+      const spec = await writeLakeJob(folder.path, { table, columns, more });
+
+      const ran = await runCommand(["run", spec, "--json"]);
+
+      expect(ran.code, `${table}: ${ran.stderr}${ran.stdout}`).toBe(0);
+      expect(allTypes("compare", kind, table, join(folder.path, "out"))).toMatch(/^equal \d+/);
+    }
+  },
+  120_000,
+);
