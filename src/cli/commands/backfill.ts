@@ -448,7 +448,7 @@ function hasWarnings({ report }: BackfillRun): boolean {
  */
 function backfillText({ param, runs, model }: Backfill, width: number | undefined): string {
   const shown =
-    runs.length <= mostShown ? runs : runs.filter((run) => !/complete$/.test(run.status) || hasWarnings(run));
+    runs.length <= mostShown ? runs : runs.filter((run) => !run.status.endsWith("complete") || hasWarnings(run));
   const rows = shown.map(({ value, status, report, error }) => [
     value,
     words[status],
