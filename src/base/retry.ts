@@ -45,13 +45,6 @@ const longestDelayMs = 10_000;
 /** An outage is warned of when it begins, and once in this time. */
 const warnAgainMs = 60_000;
 
-/**
- * Returns the pause before try `tries` + 1: random, up to a limit that doubles, so that clients do not return at once.
- */
-function delayMs(tries: number, random: number): number {
-  return random * Math.min(longestDelayMs, firstDelayMs * 2 ** Math.min(tries, 20));
-}
-
 /** The work to be tried. @param last the error of the last try, after which another way may be needed */
 export type Work<T> = (last: unknown) => Promise<T>;
 
@@ -73,7 +66,8 @@ export async function tryAgain<T>(doing: string, tools: RetryTools, rules: Retry
         throw verdict.error;
       }
       firstFailureMs = verdict.isNew === true ? tools.nowMs() : (firstFailureMs ?? tools.nowMs());
-      const waitMs = delayMs(tries, tools.random());
+      // Random, up to a limit that doubles, so that clients do not return at once.
+      const waitMs = tools.random() * Math.min(longestDelayMs, firstDelayMs * 2 ** Math.min(tries, 20));
       const goneMs = tools.nowMs() - firstFailureMs;
       if (goneMs + waitMs > tools.maxSeconds * 1000) {
         const tried = tries === 1 ? "once" : `${tries} times in ${Math.round(goneMs / 1000)} s`;

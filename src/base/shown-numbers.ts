@@ -19,9 +19,9 @@ export function shown(value: number | string | null, digits = fewDigits): string
  */
 export function withDigits(value: number, digits: number): string {
   const whole = Math.trunc(Math.abs(value));
-  const rounded = value.toPrecision(whole < mostWhole ? Math.max(digits, String(whole).length) : digits);
+  const text = value.toPrecision(whole < mostWhole ? Math.max(digits, String(whole).length) : digits);
   // Rounded up, the largest numbers are beyond those of float64.
-  return Number.isFinite(value) && !Number.isFinite(Number(rounded)) ? rounded : String(Number(rounded));
+  return Number.isFinite(value) && !Number.isFinite(Number(text)) ? text : String(Number(text));
 }
 
 /** A value of a column: a text that is empty, or begins or ends with a blank, is in quotes. */

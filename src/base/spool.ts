@@ -69,15 +69,13 @@ export function openSpool({ root, writer, use, isDead, maxBytes }: SpoolOptions)
       return join(folder, `${files}.spool`); // the suffix keeps one name from being a prefix of another
     },
     async [Symbol.asyncDispose]() {
-      if (prepared !== undefined && (await prepared.then(made, notMade))) {
-        await rm(folder, { recursive: true, force: true });
-      }
+      await prepared?.then(
+        () => rm(folder, { recursive: true, force: true }),
+        () => undefined, // it was not made
+      );
     },
   };
 }
-
-const made = (): boolean => true;
-const notMade = (): boolean => false;
 
 /**
  * Checks that a spool can be made. Makes nothing.

@@ -10,6 +10,7 @@ import {
   type Limits,
   type NightColumn,
   olderNights,
+  type Result,
   type Verdict,
 } from "./check.js";
 import type { ColumnProfiles, RunProfile } from "./profile/run-profile.js";
@@ -78,7 +79,7 @@ export function judge({ run, earlier, limits, others = [] }: Judged): Verdict {
   const columns = compared.filter((column) => !growing.includes(column) && column.factor < Number.POSITIVE_INFINITY);
   const night: JudgedNight = { run, earlier, limits, columns };
   const findings = checks.flatMap((check) => {
-    const own = (check.judge?.(night) ?? []).map((result): Finding => ({ check: check.name, ...result }));
+    const own = (check.judge?.(night) ?? []).map((result) => foundBy(check, result));
     return own.concat(others.filter((finding) => finding.check === check.name));
   });
   const slices = new Set(columns.filter(({ role }) => role === "slice").map(({ name }) => name));
@@ -97,6 +98,10 @@ export function judge({ run, earlier, limits, others = [] }: Judged): Verdict {
     results,
     growing: growing.map(({ name }) => name),
   };
+}
+
+function foundBy({ name: check }: Check, result: Result): Finding {
+  return { check, ...result };
 }
 
 function lowered(finding: Finding, why: string): Finding {

@@ -1,4 +1,4 @@
-import type { BytesColumn, Column, ColumnType, NamedColumn } from "../columns/types.js";
+import type { Column, ColumnType, NamedColumn } from "../columns/types.js";
 import { isElementType } from "../columns/values.js";
 import { assertNever } from "../base/errors.js";
 
@@ -84,7 +84,7 @@ function differenceAt(
   }
   const element = typeof type === "object" && type.kind === "list" ? type.element : type;
   const within = isFloating(element) ? tolerance : undefined;
-  const at = actual.findIndex((element: Scalar, index) => !areSame(wanted[index] as Scalar, element, within));
+  const at = actual.findIndex((value: Scalar, index) => !areSame(wanted[index] as Scalar, value, within));
   return at === -1
     ? undefined
     : {
@@ -137,7 +137,7 @@ export function valueAt(type: ColumnType, column: Column, row: number): Value {
     case "fixed":
       return type === "bool" ? column.data[row] === 1 : (column.data[row] ?? null);
     case "bytes":
-      return textAt(column, row);
+      return new TextDecoder().decode(column.bytes.subarray(column.offsets[row], column.offsets[row + 1]));
     case "list": {
       const element = typeof type === "object" && type.kind === "list" ? type.element : type;
       const values: Scalar[] = [];
@@ -151,10 +151,6 @@ export function valueAt(type: ColumnType, column: Column, row: number): Value {
     default:
       return assertNever(column);
   }
-}
-
-function textAt({ bytes, offsets }: BytesColumn, row: number): string {
-  return new TextDecoder().decode(bytes.subarray(offsets[row], offsets[row + 1]));
 }
 
 /** Shows a value: a number with the nine digits that a float32 has, a text in quotes. */

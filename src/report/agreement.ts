@@ -143,20 +143,20 @@ export function agreementTables({ columns, apart, tolerance }: ShownAgreement, n
       return [];
     }
     const head = ["column", ...first.figures.map((each) => (each.isShare ? `rows ${each.head}` : each.head))];
-    const cells = rows.map(({ name, figures }) => [name, ...figures.map(({ text }) => text)]);
+    const cells = rows.map(({ name, figures }) => [name].concat(figures.map(({ text }) => text)));
     const right = head.map((_, index) => index).slice(1);
-    return [title, ...fitTable([head, ...cells], { right, width, leaveOut: right.slice(1).toReversed() })];
+    return [title].concat(fitTable([head, ...cells], { right, width, leaveOut: right.slice(1).toReversed() }));
   });
 
   const flips = all.flatMap(([name, measures]) => [
-    ...flipRows(measures).map((row) => [name, ...row]),
+    ...flipRows(measures).map((row) => [name].concat(row)),
     ...(measures.flips.length > shownFlips ? [[name, "more pairs", "", ""]] : []),
   ]);
   const flipTable = fitTable([["column", ...names, "rows"], ...flips], { right: [3], width, leaveOut: [3] });
   const reasons = apart.map(({ name, reason }) => [name, reason]);
   const different = all.flatMap(([name, measures]) => {
     const { title, head, rows } = differentRows(measures, names);
-    return rows.length === 0 ? [] : [`${title} in ${name}`, ...fitTable([head, ...rows], { width })];
+    return rows.length === 0 ? [] : [`${title} in ${name}`].concat(fitTable([head, ...rows], { width }));
   });
   return [
     ...tables,

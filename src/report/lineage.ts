@@ -321,15 +321,12 @@ interface ParentRun {
  * variables name; undefined: neither is set.
  */
 export function parentRun(env: Environment): ParentRun | undefined {
-  const [, namespace, name, runId] = /^(.+)\/([^/]+)\/([^/]+)$/.exec(env["OPENLINEAGE_PARENT_ID"] ?? "") ?? [];
-  if (namespace !== undefined && name !== undefined && runId !== undefined && isUuid(runId)) {
+  const [, namespace, name, runId] =
+    /^(.+)\/([^/]+)\/([\da-f]{8}(?:-[\da-f]{4}){3}-[\da-f]{12})$/i.exec(env["OPENLINEAGE_PARENT_ID"] ?? "") ?? [];
+  if (namespace !== undefined && name !== undefined && runId !== undefined) {
     return { run: { runId }, job: { namespace, name } };
   }
   return airflowTask(env);
-}
-
-function isUuid(text: string): boolean {
-  return /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i.test(text);
 }
 
 function airflowTask(env: Environment): ParentRun | undefined {

@@ -31,13 +31,13 @@ const infoMetric = "infer_batch_info";
 export function metricsText(state: MetricsState, previous: PreviousMetrics = {}): string {
   const { record, outcome } = state;
   const common = commonLabels(record.info);
-  const end = endGauges(state).map((gauge) => gaugeText(gauge, common));
+  const end = endGauges(state).map((each) => gaugeText(each, common));
   const { work } = previous;
   // An attempt with nothing to do repeats the gauges of the attempt that did the work.
   if (outcome !== undefined && isIdle(outcome) && work?.runId === record.run?.runId && hasChecks(work, record)) {
     return [...end, work?.text ?? ""].join("");
   }
-  return [...end, ...workGauges(state).map((gauge) => gaugeText(gauge, common))].join("");
+  return [...end, ...workGauges(state).map((each) => gaugeText(each, common))].join("");
 }
 
 /** Whether an attempt found its run complete, or held or discarded by a verdict that another attempt made. */

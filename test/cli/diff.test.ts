@@ -1,4 +1,4 @@
-import { mkdir } from "node:fs/promises";
+import { mkdir, rename } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { runHere } from "../support/cli.js";
@@ -80,6 +80,9 @@ test("diff of two folders counts repeated keys, treats NULL as a key, and compar
     },
     not_compared: { extra: "int32 in A, utf8 in B" },
   });
+  // As the files of a challenger end.
+  await rename(join(a, "one.parquet"), join(a, "one.compared"));
+  expect(lastJson(await run("--key", "id", "--json"))).toEqual(found);
   const narrow = await runHere(["diff", "b", "--against", "a", "--key", "id"], { columns: 24, cwd: scratch.path });
   expect(narrow.stdout.slice(narrow.stdout.indexOf("numbers\n"))).toMatchInlineSnapshot(`
     "numbers

@@ -67,7 +67,7 @@ export const backfillCommand: CommandLine = {
     ...logFlags,
   },
   examples: ["infer-batch backfill job.yaml --param ds=2026-01-01..2026-01-31"],
-  run: backfill,
+  run: runBackfill,
 };
 
 interface BackfillOptions extends JobOptions, LogOptions {
@@ -82,7 +82,7 @@ interface BackfillOptions extends JobOptions, LogOptions {
 }
 
 /** Carries out one run for each value of a range of dates. */
-async function backfill(specPath: string, options: BackfillOptions, io: SafeIo): Promise<void> {
+async function runBackfill(specPath: string, options: BackfillOptions, io: SafeIo): Promise<void> {
   using stop = abortOnSignals(io, options, {
     kept: "complete runs and committed spans are kept",
     hint: "run the same command again to continue",
@@ -447,7 +447,8 @@ function hasWarnings({ report }: BackfillRun): boolean {
  * @param width characters in a line of the terminal; undefined: there is none
  */
 function backfillText({ param, runs, model }: Backfill, width: number | undefined): string {
-  const shown = runs.length <= mostShown ? runs : runs.filter((run) => !isComplete(run.status) || hasWarnings(run));
+  const shown =
+    runs.length <= mostShown ? runs : runs.filter((run) => !run.status.endsWith("complete") || hasWarnings(run));
   const rows = shown.map(({ value, status, report, error }) => [
     value,
     words[status],
@@ -457,7 +458,9 @@ function backfillText({ param, runs, model }: Backfill, width: number | undefine
     firstLine(report?.verdict?.warned ?? report?.verdict?.failed[0] ?? (error === undefined ? "" : messageOf(error))),
   ]);
   const missing = valuesText(runs, "no_input");
-  const others = model === undefined ? 0 : otherModels(runs, model.sha256);
+  const { length: others } = runs.filter(
+    ({ modelSha256 }) => model !== undefined && modelSha256 !== undefined && modelSha256 !== model.sha256,
+  );
   return [
     ...fitTable([[param, "status", "rows", "rejected", "seconds", ""], ...rows], {
       right: [2, 3, 4],
@@ -483,14 +486,6 @@ function writtenRows(report: RunReport | undefined): RowsOfRun | undefined {
 
 function shownCount(value: number | undefined): string {
   return value === undefined ? "" : showCount(value);
-}
-
-function isComplete(status: ValueStatus): boolean {
-  return status === "complete" || status === "already_complete";
-}
-
-function otherModels(runs: readonly BackfillRun[], sha256: string): number {
-  return runs.filter(({ modelSha256 }) => modelSha256 !== undefined && modelSha256 !== sha256).length;
 }
 
 function backfillRunJson(param: string, run: BackfillRun): string {

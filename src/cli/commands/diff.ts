@@ -105,14 +105,10 @@ async function readAgainst(
     return [loaded, id];
   }
   if (id.includes("=") || more.length > 0) {
-    const others = run === undefined ? param : paramsOf(await readRunSpec(spec, { param, run }));
+    const others = run === undefined ? param : paramTexts((await readRunSpec(spec, { param, run })).spec.params);
     return [await readSpec(spec, { param: [...others, ...against] })];
   }
   return [await readRunSpec(spec, { param: [], run: id })];
-}
-
-function paramsOf({ spec: { params } }: LoadedSpec): string[] {
-  return paramTexts(params);
 }
 
 /** Columns that differ between any two runs. */

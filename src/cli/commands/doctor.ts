@@ -319,7 +319,7 @@ function speedLines(speeds: readonly Speed[]): string[] {
   const rateOf = (batchRows: number, layout: string): string =>
     showCount(speeds.find((speed) => speed.batchRows === batchRows && layoutOf(speed) === layout)?.rowsPerSecond ?? "");
   const sizes = [...new Set(speeds.map(({ batchRows }) => batchRows))];
-  const rows = sizes.map((size) => [showCount(size), ...layouts.map((layout) => rateOf(size, layout))]);
+  const rows = sizes.map((size) => [showCount(size)].concat(layouts.map((layout) => rateOf(size, layout))));
   return rows.length === 0
     ? []
     : [

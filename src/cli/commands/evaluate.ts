@@ -129,45 +129,34 @@ async function judgeNight(
     });
   }
   const date = options.date === undefined ? undefined : { column: options.date, value: value ?? "" };
-  const orWarn = async <T>(work: () => Promise<T>): Promise<T | undefined> => {
-    try {
-      return await work();
-    } catch (error) {
-      job.signal.throwIfAborted();
-      job.log.warn(`${night === "" ? "" : `${night}: `}the challenger is left out: ${messageOf(error)}`);
-      return undefined;
-    }
-  };
-
-  const side = await openDiffSide(job, key);
-  await using second = spec.challenger === undefined ? undefined : await orWarn(() => openSecondJob(job));
-  const challenger = second && (await orWarn(() => openChallenger(second, { key, plan })));
-  const labels = await labelsAt(job, options.labels, key);
-  // A joiner reads only folders that it was opened with, which those of the next night are not: it loads the labels again.
-  const folders = [labels, side.rows, ...(challenger === undefined ? [] : [challenger.rows])].map(
-    ({ folder }) => folder,
-  );
-  await using joiner = await job.openRowJoiner(folders);
-  const loaded = await joiner.load("b", labels);
   const request = { key, label, prediction, date, by, threshold, positive };
-  const [championName, challengerName] = modelNames;
-  const champion = await judgeSide(joiner, { side, labels: loaded }, request);
+  // A joiner reads only the folders that it was opened with, so each model has one, which loads the labels.
+  const judge = async (side: DiffSide): Promise<Omit<JudgedModel, "model"> | undefined> => {
+    const labels = await labelsAt(job, options.labels, key);
+    await using joiner = await job.openRowJoiner([labels.folder, side.rows.folder]);
+    return await judgeSide(joiner, { side, labels: await joiner.load("b", labels) }, request);
+  };
+  const champion = await judge(await openDiffSide(job, key));
   if (champion === undefined) {
     return [];
   }
-  const judged =
-    challenger &&
-    (await orWarn(async () => {
-      const result = await judgeSide(joiner, { side: challenger, labels: loaded }, request);
-      if (result === undefined) {
-        throw new Error(`run ${challenger.name} has no rows`);
+
+  const models = [{ model: modelNames[0] as string, ...champion }];
+  if (spec.challenger !== undefined) {
+    try {
+      await using second = await openSecondJob(job);
+      const side = await openChallenger(second, { key, plan });
+      const challenger = await judge(side);
+      if (challenger === undefined) {
+        throw new Error(`run ${side.name} has no rows`);
       }
-      return result;
-    }));
-  return [
-    { model: championName, ...champion },
-    ...(judged === undefined ? [] : [{ model: challengerName, ...judged }]),
-  ];
+      models.push({ model: modelNames[1], ...challenger });
+    } catch (error) {
+      job.signal.throwIfAborted();
+      job.log.warn(`${night === "" ? "" : `${night}: `}the challenger is left out: ${messageOf(error)}`);
+    }
+  }
+  return models;
 }
 
 /** Opens the predictions of the challenger for the rows of a run. @throws Error if they are of other rows */

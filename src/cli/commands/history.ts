@@ -39,13 +39,12 @@ async function history(spec: string, options: HistoryOptions): Promise<CommandAn
       const rows = own.runs.map((run) => cellsOf(run, remarks(run, own)));
       const fit = { right: [3, 4, 5], width, leaveOut: sameValueFirst(rows, dispensable), hasNotes: true };
       const lines = rows.length === 0 ? [] : fitTable([headings, ...rows], fit);
-      return [...lines, totalText(`of ${name}`, own)];
+      return [
+        ...lines,
+        `${count(own.runs.length, "run")} of ${name}${own.more ? ", the latest; --last lists more" : ""}`,
+      ];
     },
   };
-}
-
-function totalText(which: string, { runs, more }: History): string {
-  return `${count(runs.length, "run")} ${which}${more ? ", the latest; --last lists more" : ""}`;
 }
 
 function runJson(run: RecordedRun): object {

@@ -45,7 +45,7 @@ export const validateCommand: CommandLine = {
 export const planCommand: CommandLine = {
   flags: { ...paramFlag, ...providerFlag, "--json": "Print the plan as JSON, with what was not checked" },
   examples: ["infer-batch plan job.yaml --param ds=2026-01-31"],
-  run: plan,
+  run: showPlan,
 };
 
 interface PlanOptions extends JobOptions {
@@ -55,7 +55,7 @@ interface PlanOptions extends JobOptions {
 }
 
 /** Prints a plan and ends as the run would end now: with exit code 0, or with the error that the run meets at once. */
-async function plan(spec: string, options: PlanOptions, io: SafeIo): Promise<CommandAnswer> {
+async function showPlan(spec: string, options: PlanOptions, io: SafeIo): Promise<CommandAnswer> {
   const loaded = forPerson(withProviders(await readSpec(spec, options), options.provider));
   const log = createWarningLog(io.stderr);
   const folder = dirname(resolve(spec));

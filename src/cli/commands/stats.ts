@@ -12,7 +12,7 @@ export const statsCommand: CommandLine = {
       "Show the run of this id, which may have other params: the latest run of its params, or a published one before it. Default: the latest run of these params",
     ...jsonFlag,
   },
-  run: stats,
+  run: showStats,
 };
 
 interface StatsOptions extends JobOptions {
@@ -21,7 +21,7 @@ interface StatsOptions extends JobOptions {
 }
 
 /** Prints the profiles of a run: of its predictions and, with checks, of its features. */
-async function stats(spec: string, options: StatsOptions): Promise<CommandAnswer> {
+async function showStats(spec: string, options: StatsOptions): Promise<CommandAnswer> {
   const { run } = options;
   const loaded = await readSpec(spec, options, run === undefined ? {} : { standIns: "dates" });
   await using job = await openLoaded(loaded, spec);

@@ -32,7 +32,7 @@ export const statusCommand: CommandLine = {
     "infer-batch status jobs/*.yaml --held",
     "infer-batch status jobs/*.yaml --expect-by 06:00",
   ],
-  run: status,
+  run: showStatus,
 };
 
 interface StatusOptions extends RunOptions {
@@ -44,7 +44,7 @@ interface StatusOptions extends RunOptions {
 }
 
 /** Shows the run of one spec in detail, or the runs of several specs in a table. */
-async function status(specs: readonly string[], options: StatusOptions): Promise<CommandAnswer> {
+async function showStatus(specs: readonly string[], options: StatusOptions): Promise<CommandAnswer> {
   const [spec] = specs;
   const { held, failed, expectBy } = options;
   if (spec === undefined || specs.length > 1 || held === true || failed === true || expectBy !== undefined) {

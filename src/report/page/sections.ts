@@ -60,11 +60,6 @@ ${key}${outputs.length === 0 ? html`<p>${review === undefined ? "This attempt ma
 `;
 }
 
-/** Says why a column has no chart. Nothing for one that has no values: the caption says so. */
-function withoutChart(now: ColumnProfile): Html {
-  return now.kind === "rows" ? html`<p>The values of type ${now.type} are not profiled.</p>` : nothing;
-}
-
 function verbOf(columns: readonly PageColumn[]): string {
   const levels = new Set(columns.map(({ level }) => level));
   return [...(levels.has("hold") ? ["failed"] : []), ...(levels.has("warn") ? ["warn"] : [])].join(" or ");
@@ -83,7 +78,13 @@ function card(column: PageColumn): Html {
   const { name, now, nearest, level } = column;
   const shown = distributionOf(column);
   const chart =
-    shown === undefined ? withoutChart(now) : shown.kind === "numbers" ? histogram(name, shown) : valueBars(shown);
+    shown?.kind === "numbers"
+      ? histogram(name, shown)
+      : shown !== undefined
+        ? valueBars(shown)
+        : now.kind === "rows"
+          ? html`<p>The values of type ${now.type} are not profiled.</p>`
+          : nothing; // it has no values: the caption says so
   const of = now.kind === "vectors" ? ` (norm, ${now.dimensions[1]} dimensions)` : "";
   const night = nearest === undefined ? [] : [`outline: ${dayOf(nearest.run)}`];
   return html`<figure class="${level}"><h3>${breakable(name)}${of}</h3>${chart}${emptyBars(emptyShares(now, nearest?.column))}<figcaption>${[caption(now, shown), ...night].join("; ")}</figcaption></figure>`;
@@ -197,24 +198,9 @@ export function historyCharts(columns: readonly PageColumn[], review: RunReview)
   const rest = shown.slice(openColumns);
   const more = rest.length === 0 ? nothing : folded(count(rest.length, "more column"), rest);
   const charts = [
-    small(
-      "rows",
-      runs.map((run) => run.rows),
-      showCount,
-      { upTo: 1, level: levelOfRun(review, "rows") },
-    ),
-    small(
-      "rejected",
-      runs.map((run) => run.rejected),
-      showCount,
-      { upTo: 1, level: levelOfRun(review, "rejects") },
-    ),
-    small(
-      "duration",
-      runs.map(({ runId }) => seconds?.get(runId)),
-      showShortDuration,
-      { upTo: 1 },
-    ),
+    small(runs, "rows", (run) => run.rows, showCount, { upTo: 1, level: levelOfRun(review, "rows") }),
+    small(runs, "rejected", (run) => run.rejected, showCount, { upTo: 1, level: levelOfRun(review, "rejects") }),
+    small(runs, "duration", ({ runId }) => seconds?.get(runId), showShortDuration, { upTo: 1 }),
   ];
   return html`<section><h2>The last ${runs.length} runs</h2>
 <p>From ${dayOf(runs[0] ?? profile)} to ${dayOf(profile)}; the mark is this run: a dot, or a triangle if a check warns and a diamond if one failed.</p>
@@ -224,32 +210,23 @@ export function historyCharts(columns: readonly PageColumn[], review: RunReview)
 
 function columnHistory({ name, role, now, history, level }: PageColumn): Html {
   const profiles = [...history, now];
-  const each = (of: (column: ColumnProfile) => number | undefined): (number | undefined)[] =>
-    profiles.map((column) => (column === undefined ? undefined : of(column)));
   const charts = [
-    small("NULL/NaN", each(emptyShare), percent, { upTo: 0.05 }),
-    small(
-      "median",
-      each((column) => quantileOf(column, 0.5)),
-      showNumber,
-      { level },
-    ),
-    small(
-      "p90",
-      each((column) => quantileOf(column, 0.9)),
-      showNumber,
-    ),
+    small(profiles, "NULL/NaN", (column) => column && emptyShare(column), percent, { upTo: 0.05 }),
+    small(profiles, "median", (column) => column && quantileOf(column, 0.5), showNumber, { level }),
+    small(profiles, "p90", (column) => column && quantileOf(column, 0.9), showNumber),
   ];
   return html`<div class="history"><h3>${columnName({ name, role })}</h3>${charts}</div>`;
 }
 
-/** @param values the number in each run, the latest last; undefined: not known */
-function small(
+/** @param runs the latest last @param valueOf the number of a run; undefined: not known */
+function small<T>(
+  runs: readonly T[],
   title: string,
-  values: readonly (number | undefined)[],
+  valueOf: (run: T) => number | undefined,
   show: (value: number) => string,
   { upTo, level = "pass" }: Scale = {},
 ): Html {
+  const values = runs.map(valueOf);
   const known = values.filter((value) => value !== undefined);
   if (known.length === 0) {
     return html`<div></div>`; // keeps its place in the grid
