@@ -34,7 +34,7 @@ import { spellOut, unfinishedLines, unfinishedRuns } from "./hints.js";
 import { listInput, warnOfUnmatched, withInput } from "./input.js";
 import { beginLoading, both, digestsOf, type LoadingEngine, modelOfPlan, openPinnedModel } from "./model.js";
 import { askAhead, beginPaying, spendingReport } from "./paid.js";
-import { planRun, planSample } from "./planning.js";
+import { planRun } from "./planning.js";
 import { mayNotBeReady, readShards, verifyingSource } from "./read-shards.js";
 import {
   checkPins,
@@ -123,10 +123,9 @@ async function startRun(context: JobContext, runId: RunId, held?: RunSink): Prom
     const shards = mayNotBeReady(context, listed) ? await readShards(context, decoder, listed) : undefined;
     await using loading = beginLoading(context, { listing, model: resolved.model });
     const input = { runId, shards, listed, resolved, decoder, engine: loading.engine };
-    const { plan: made } = await planRun(context, input);
+    const { plan } = await planRun(context, input);
     // Before the plan is stored: a run that was never planned may be repeated with another model or file.
-    await checkGolden(context, { plan: made, engine: await loading.engine });
-    const plan = await planSample(context, { plan: made, decoder });
+    await checkGolden(context, { plan, engine: await loading.engine });
     const stored = await storePlan(context, plan, held);
     if (stored.plan.runId === held?.plan.runId) {
       return undefined;

@@ -151,7 +151,10 @@ describe("a run with a challenger", () => {
     expect(again["challenger"]).toMatchObject(same);
 
     const plans = join(scratch.path, "out/_challenger/_infer-batch");
-    const [last = ""] = (await readdir(plans)).filter((name) => name.includes(".challenger-")).toSorted().slice(-1);
+    const [last = ""] = (await readdir(plans))
+      .filter((name) => name.includes(".challenger-"))
+      .toSorted()
+      .slice(-1);
     expect(await readFile(join(plans, last, "plan.json"), "utf8")).toContain(last);
     await writeFile(join(plans, last, "plan.json"), "{");
     expect((await command("run", spec, "--new-run"))["challenger"]).toMatchObject(same);

@@ -61,9 +61,6 @@ function withExpressions(table: string, { list }: Expressions): string {
 
 const keeps = `(${quoteName(filterName)}).${expressionValue}`;
 
-/** Whether the filter keeps a row: false if it fails on it. */
-const isKeptSql = `${keeps} IS TRUE`;
-
 function layer(table: string, columns: readonly (readonly [Expression, string])[]): string {
   const added = columns.map(([{ name }, sql]) => `${sql} AS ${quoteName(expressionAlias(name))}`);
   // Before the shard's: of two columns of one name, DuckDB takes the first.
@@ -252,18 +249,9 @@ export function coalescedSql(slices: readonly [SliceRequest, ...SliceRequest[]])
 }
 
 /** The rows of several whole Parquet shards, in order. */
-export function slicesTable(slices: readonly SliceRequest[]): string {
+function slicesTable(slices: readonly SliceRequest[]): string {
   const paths = slices.map(({ file }) => quotePath(file.path)).join(", ");
   return `read_parquet([${paths}], ${rowNumberColumn} = true, hive_partitioning = false)`;
-}
-
-/** One SELECT: how many rows of a slice its filter keeps. Rows on which the filter fails are not counted. */
-export function keptCountSql(
-  { projection: { expressions }, partitions, ...rows }: Omit<SliceRequest, "file">,
-  table: string,
-): string {
-  const kept = expressions?.list.some(({ kind }) => kind === "where") === true ? isKeptSql : "true";
-  return `SELECT count(*) FILTER (WHERE ${kept}) ${fromRows({ table, expressions, partitions }, inSlice(rows))}`;
 }
 
 function projectedSql(
