@@ -116,8 +116,6 @@ export interface JobContext extends ScoringContext {
   readonly newRun: boolean;
   /** A new run reuses predictions, too. Default: it scores all rows. */
   readonly reuse?: boolean | undefined;
-  /** Opens a reader of Parquet parts in a folder. */
-  readonly openPartReader: (folder: string) => Promise<PartReader>;
   /** Opens the rows of an earlier run. */
   readonly openStoredRows: (request: StoredRowsRequest) => Promise<StoredRowsReader>;
   /** Other runs of the job that the same command carries out. The command does not warn that they are unfinished. */
@@ -170,12 +168,6 @@ export interface EarlierModels {
   find(earlier: EarlierModel): Promise<{ model: Model; openEngine: ScoringContext["openEngine"] } | undefined>;
   /** Keeps a copy of a model file of this machine in the cache, for a later run whose file is another one. */
   keep(model: EarlierModel): Promise<void>;
-}
-
-/** Reads Parquet parts of this program. */
-interface PartReader extends AsyncDisposable {
-  /** Yields the rows of a part in pieces, in order. @throws Error when fewer rows come than the part has */
-  rows(path: string, columns: readonly NamedType[]): AsyncGenerator<OutputRows>;
 }
 
 /** Which rows of an earlier run are read. */

@@ -503,7 +503,7 @@ const coalescedBytes = 16 * 1024 * 1024;
  * many for a hundred rows as for ten thousand. If committed rows are between two slices, a new group begins: the rows
  * of a group are numbered without a gap.
  */
-export function* coalesceSlices(slices: Iterable<SliceOfRun>, limits: CoalesceLimits): Generator<SliceOfRun[]> {
+function* coalesceSlices(slices: Iterable<SliceOfRun>, limits: CoalesceLimits): Generator<SliceOfRun[]> {
   const { uniform, bytes: mostBytes = coalescedBytes } = limits;
   let group: SliceOfRun[] = [];
   let [rows, bytes] = [0, 0];

@@ -25,7 +25,7 @@ import { sha256Of } from "../base/sha256.js";
 import { attemptServices, checkSeveral, programVersion, versionsFor } from "./attempt.js";
 import { addressSpaceBytes, defaultMemory, minBudgetBytes, storedRowsMemory, usableCores } from "./machine.js";
 import {
-  challengerTools,
+  engineOfSecondModel,
   type ModelToolsOptions,
   type SharedModels,
   modelTools,
@@ -140,10 +140,6 @@ export async function openLoaded(
     async openAggregates(conditions, columns) {
       const { openAggregates } = await import("../formats/sql/aggregates.js");
       return await openAggregates(conditions, { columns, timezone, memoryBytes: memory.duckDbBytes });
-    },
-    async openPartReader(parts) {
-      const { openPartReader } = await import("./duckdb.js");
-      return await openPartReader(parts, limits);
     },
     async openStoredRows(request) {
       const { openStoredRows } = await import("./duckdb.js");
@@ -269,6 +265,7 @@ function specOf({ challenger, checks: _checks, reuse: _reuse, ...job }: JobSpec)
     ...job,
     name: `${job.name}.challenger`,
     model: challenger === undefined ? job.model : challengerModel(job.model, challenger),
+    engine: engineOfSecondModel(job),
     input: { ...job.input, wait: 0, freshness: undefined },
     on_bad_row: "reject",
     max_rejects: "100%",
@@ -308,7 +305,7 @@ function secondJobOpener(
       spec: own,
       sink: opened,
       where,
-      ...challengerTools(spec, { ...tools, where }),
+      ...modelTools(own, { ...tools, where, profileFolder: undefined }), // its profiles would replace those of the model
       record: recordOf(own, { worker: tools.worker }),
       progress: silentProgress,
       log: { debug, info: debug, warn: debug }, // what is wrong with it is said once, at its end

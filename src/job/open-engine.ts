@@ -155,8 +155,7 @@ export async function deviceIdOf(
     return 0;
   }
   // The modules that inspect GPUs are loaded only if the spec names one.
-  const { thisMachine } = await import("../models/devices/machine.js");
-  const { deviceOf } = await import("../models/devices/machine.js");
+  const { deviceOf, thisMachine } = await import("../models/devices/machine.js");
   return deviceOf(given, worker, thisMachine());
 }
 

@@ -8,7 +8,6 @@ import { runIdOf } from "./plan/identity.js";
 import type { PipeReport } from "../report/report.js";
 import type { RowWriter } from "../targets/target.js";
 import type { JobSpec } from "../job/jobfile/job-spec.js";
-import { JobError } from "../base/errors.js";
 import { type DecodedRows, rowsRead } from "../flow/read.js";
 import { measureEngine } from "../flow/batch-size.js";
 import type { ScoringContext, ShardFiles } from "../flow/context.js";
@@ -41,7 +40,6 @@ export async function runPipe(context: PipeContext): Promise<PipeReport> {
   const { signal, nowMs, input } = context;
   const startedMs = nowMs();
   try {
-    refuseBudget(context);
     const model = await openPinnedModel(context);
     await using engine = await context.openEngine(model.model, { inputBytes: Number.POSITIVE_INFINITY });
     await using decoder = await context.openDecoder();
@@ -54,20 +52,6 @@ export async function runPipe(context: PipeContext): Promise<PipeReport> {
     throw error;
   } finally {
     input[Symbol.dispose]();
-  }
-}
-
-/** A pipe has no place that says what was spent, or keeps what was paid for. @throws JobError SPEC_INVALID */
-function refuseBudget({ spec: { model }, where }: PipeContext): void {
-  const { max_tokens: tokens, max_cost: cost } = model.budget ?? {};
-  if (tokens !== undefined || cost !== undefined) {
-    throw new JobError(
-      "SPEC_INVALID",
-      `reading ${where(["model", "budget"])}: a pipe keeps no answers, so the next pipe could not count what this one has spent`,
-      {
-        hint: "use run, which counts what all attempts spend",
-      },
-    );
   }
 }
 
