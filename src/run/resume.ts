@@ -193,7 +193,8 @@ export function checkPins(
   }
   const tokenizer = tokenizerDifference(plan.model, now.tokenizers);
   if (tokenizer !== undefined) {
-    throw changedModel(`tokenizer ${tokenizer.uri}`, tokenizer.difference);
+    const [uri, difference] = tokenizer;
+    throw changedModel(`tokenizer ${uri}`, difference);
   }
 
   const change = compareListing(plan, now.listed);

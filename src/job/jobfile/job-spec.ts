@@ -3,7 +3,7 @@ import { JobError } from "../../base/errors.js";
 import { z } from "../../base/zod.js";
 import { type ChecksSpec, checkChecks, checks } from "./checks-spec.js";
 import { type EngineSpec, engine } from "./engine-spec.js";
-import { type InputSpec, checkColumnNames, input, inputProblems, modelProblems } from "./input-spec.js";
+import { type InputSpec, checkColumnNames, checkInput, checkModelPlace, input } from "./input-spec.js";
 import { type ChallengerSpec, type ModelSpec, challenger, model, parseOutputReference } from "./model-spec.js";
 import {
   type TargetSpecs,
@@ -265,9 +265,8 @@ function checkReuse({ key }: ReuseSpec, { columns, lineage, postgres }: GivenJob
 }
 
 function checkPlaces({ input: from, model: by, output: { parquet }, checks: given }: GivenJob, refuse: Refuse): void {
-  for (const { path, message } of [...inputProblems(from, given?.golden?.path), ...modelProblems(by)]) {
-    refuse(path, message, showFound);
-  }
+  checkInput(from, given?.golden?.path, refuse);
+  checkModelPlace(by, refuse);
   if (parquet !== undefined) {
     checkParquet(parquet, refuse);
   }
