@@ -8,7 +8,7 @@ import type { FoundModel, Model, ModelPin, TokenizerFile } from "../models/place
 import { JobError, reworded } from "../base/errors.js";
 import type { MemoryBudget } from "../base/memory-budget.js";
 import type { ListedShard } from "../run/plan/compare.js";
-import type { PinnedTokenizer } from "../run/plan/plan.js";
+import type { PinnedTokenizer, RunId } from "../run/plan/plan.js";
 import type { Sha256 } from "../run/plan/identity.js";
 import type { AttemptRecord } from "../report/attempt-record.js";
 import type { Progress } from "../report/progress.js";
@@ -36,6 +36,8 @@ export interface ScoringContext {
   readonly lookAtPaid?: LookAtPaid | undefined;
   readonly earlierModels: EarlierModels;
   readonly sha256: Sha256;
+  /** The id of the first run of the job with these params. */
+  readonly base: RunId;
   readonly nowMs: () => number;
   /** Milliseconds from 1970: what `nowMs` is not. */
   readonly dateMs: () => number;
@@ -127,7 +129,7 @@ export interface JobContext extends ScoringContext {
 /** What differs from the context of the job whose rows are scored: another model, another target, another spec. */
 type SecondJob = Pick<
   JobContext,
-  "spec" | "sink" | "where" | "resolveModel" | "openEngine" | "record" | "progress" | "log"
+  "spec" | "base" | "sink" | "where" | "resolveModel" | "openEngine" | "record" | "progress" | "log"
 >;
 
 /** Joins two sets of rows, A and B, by their keys. Memory is bounded. */

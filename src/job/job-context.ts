@@ -3,7 +3,7 @@ import { dirname, resolve } from "node:path";
 import { doWithoutVectors } from "../columns/loops/vectors.js";
 import { filesAtOnce } from "../duckdb/instance.js";
 import type { EarlyThreads } from "../models/onnx/early-threads.js";
-import { paramTexts, splitRunId } from "../run/plan/identity.js";
+import { paramTexts, runIdOf, splitRunId } from "../run/plan/identity.js";
 import { decidedText, everyRun } from "../run/lifecycle/recorded-run.js";
 import {
   type AttemptInfo,
@@ -162,6 +162,7 @@ export async function openLoaded(
     },
     batchLimits: openBatchLimitCache(log),
     sha256: sha256Of,
+    base: runIdOf(spec.name, spec.params, sha256Of),
     nowMs: retry.nowMs,
     dateMs: () => Date.now(),
     sleep: retry.sleep,
@@ -303,6 +304,7 @@ function secondJobOpener(
     const where = challengerPlaces(tools.where);
     return {
       spec: own,
+      base: runIdOf(own.name, own.params, sha256Of),
       sink: opened,
       where,
       ...modelTools(own, { ...tools, where, profileFolder: undefined }), // its profiles would replace those of the model

@@ -1,7 +1,6 @@
 import { type Agreement, type MatchedColumns, matchColumns } from "../checks/agreement.js";
 import type { OutputRows } from "../columns/types.js";
 import type { FoundModel, ModelFile } from "../models/places/place.js";
-import { runIdOf } from "./plan/identity.js";
 import type { Plan } from "./plan/plan.js";
 import { spanAt, spanCount, spansOf } from "./plan/spans.js";
 import { timeRow } from "../flow/batch-size.js";
@@ -120,9 +119,8 @@ async function scoreModel(
   const { spec, signal, nowMs } = context;
   await using engine = await context.openEngine(compared.model, { inputBytes: Number.POSITIVE_INFINITY });
   await engine.local?.opened(); // all sessions have compiled their trees, as in a run of many rows
-  const runId = runIdOf(spec.name, spec.params, context.sha256);
   const { plan: whole } = await bindingCompared(compared, () =>
-    planRun(context, { ...input, runId, resolved: compared, engine: Promise.resolve(engine) }),
+    planRun(context, { ...input, runId: context.base, resolved: compared, engine: Promise.resolve(engine) }),
   );
   const contract = { ...whole.contract, numbered: true } as const;
   const plan = { ...whole, contract, input: { ...whole.input, rows: Math.min(whole.input.rows, limit) } };

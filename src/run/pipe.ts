@@ -4,7 +4,6 @@ import type { RecordBatch, RejectedRow, SpanOutput } from "../columns/types.js";
 import type { Decoder, RowStream, ShardFile, StreamedBatch } from "../formats/format.js";
 import type { Engine } from "../models/engine.js";
 import type { FoundModel } from "../models/places/place.js";
-import { runIdOf } from "./plan/identity.js";
 import type { PipeReport } from "../report/report.js";
 import type { RowWriter } from "../targets/target.js";
 import type { JobSpec } from "../job/jobfile/job-spec.js";
@@ -72,7 +71,7 @@ interface HeldBatch {
 
 /** Scores all batches of the stream and returns how many rows came. */
 async function scoreStream(context: PipeContext, parts: StreamParts): Promise<number> {
-  const { spec, input, output, dateMs, sha256, record, memory, onRejected } = context;
+  const { spec, base: runId, input, output, dateMs, record, memory, onRejected } = context;
   const { model, engine, decoder } = parts;
   const { sha256: modelSha256 } = model.model;
   const contract = await bindStream(context, parts);
@@ -83,7 +82,6 @@ async function scoreStream(context: PipeContext, parts: StreamParts): Promise<nu
   let next = await step();
   const plan = { contract, commitRows: Number.MAX_SAFE_INTEGER, model: { sha256: modelSha256 } };
   const measured = await measureEngine(context, plan, { engine, rows: next === undefined ? 0 : 1 });
-  const runId = runIdOf(spec.name, spec.params, sha256);
   const held = new Map<number, HeldBatch>();
   let last: Span = { index: -1, rowStart: 0, rowEnd: 0 };
   const heldBatch = (what: string, isIt: (taken: HeldBatch) => boolean): HeldBatch => {

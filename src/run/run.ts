@@ -2,7 +2,7 @@ import type { Engine, ServerTraffic } from "../models/engine.js";
 import type { Decoder } from "../formats/format.js";
 import type { Model } from "../models/places/place.js";
 import { compareTargets, reuseShards } from "./plan/compare.js";
-import { nextRunId, runIdOf, splitRunId } from "./plan/identity.js";
+import { nextRunId, splitRunId } from "./plan/identity.js";
 import type { Plan, RunId } from "./plan/plan.js";
 import { shareOf, spanCount, type SpanRange, spansOf, spansToSteal } from "./plan/spans.js";
 import { runStep, type RunStep, supersededBy } from "./lifecycle/lifecycle.js";
@@ -56,9 +56,8 @@ import { scoreWithSecond } from "./second-job.js";
  * @throws JobError
  */
 export async function runJob(context: JobContext): Promise<RunReport> {
-  const { spec, sink, sha256 } = context;
+  const { sink, base } = context;
   try {
-    const base = runIdOf(spec.name, spec.params, sha256);
     const stored = await sink.find(base);
     if (stored?.pruned !== undefined) {
       refusePruned(context, stored.pruned);

@@ -4,7 +4,6 @@ import { openLoaded } from "../../job/job-context.js";
 import { type JobOptions, oneGroup, parquetFolder, readSpec, readSpecOnce } from "../../job/reading.js";
 import { changesOf, type Figures } from "../../checks/evaluation.js";
 import { findRange, rangeValues, stepOf } from "../../run/series/backfill.js";
-import { runIdOf } from "../../run/plan/identity.js";
 import type { Plan } from "../../run/plan/plan.js";
 import { figure, modelNames } from "../../report/agreement.js";
 import { count, showCount } from "../../report/report.js";
@@ -45,7 +44,7 @@ export async function evaluateCommand(spec: string, options: EvaluateOptions, io
   for (const { night, load } of await nightsOf(spec, options)) {
     const loaded = load();
     await using job = await openLoaded(loaded, spec, { log });
-    const runId = runIdOf(loaded.spec.name, loaded.spec.params, job.sha256);
+    const { base: runId } = job;
     const stored = await job.sink.find(runId);
     if (stored === undefined && night !== "") {
       log.warn(`${night} is left out: run ${runId} is not planned`);
@@ -146,7 +145,7 @@ async function openChallenger(
   job: JobContext,
   { key, plan }: { readonly key: readonly string[]; readonly plan: Plan | undefined },
 ): Promise<DiffSide> {
-  const stored = await job.sink.find(runIdOf(job.spec.name, job.spec.params, job.sha256));
+  const stored = await job.sink.find(job.base);
   const side = await openDiffSide(job, key);
   if (stored?.plan.runId !== side.name || plan === undefined || !hasSameRows(stored.plan, plan)) {
     throw new Error(`run ${side.name} is of other rows`);
