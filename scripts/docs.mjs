@@ -97,7 +97,7 @@ const reference = [
   "",
   "Wherever a number is expected, `${…}` may stand for it.",
   "",
-  "The class of a key says what its change means for a run that is planned already. *plan*: the run keeps the planned value, or the command is refused; if `name`, a param or the place of the output changes, the command works on another run. *attempt*: the next attempt uses the new value. *verdict*: the new value counts until the checks have decided whether the run is published or held. *secret*: as *attempt*; no message shows the value, and `${file:PATH}` may stand for it. [The guide](guide.md#which-keys-may-change-during-a-run) lists each case.",
+  "The class of a key says what its change means for a run that is planned already. *plan*: the run keeps the planned value, or the command is refused; if `name`, a param or the place of the output changes, the command works on another run. *attempt*: the next attempt uses the new value. *verdict*: the new value counts until the checks have decided whether the run is published or held. *secret*: as *attempt*; no message shows the value, and `${file:PATH}` may stand for it. [changes.md](changes.md) lists each case.",
   "",
   "| key | type | default | class | meaning |",
   "| --- | --- | --- | --- | --- |",

@@ -296,6 +296,29 @@ export function bytesPerValue(type: ColumnType): number {
   }
 }
 
+/** A column of a table, whose files may have it under other names, with other types, or not at all. */
+export interface TableColumn {
+  readonly name: string;
+  /** What files know it by that number their columns; undefined: names count in all files. */
+  readonly fieldId: number | undefined;
+  /** What files call it that do not number their columns. */
+  readonly storedNames: readonly string[];
+  /** undefined: a type that is not read, such as a map or a variant. */
+  readonly type: ColumnType | undefined;
+  /** Its value in files that do not have it, as text; null: NULL. */
+  readonly default: string | null;
+  /** Whether it has one value in all rows of a file, which the table knows and the file does not. */
+  readonly isPartition: boolean;
+}
+
+/** How the columns and the rows of a file become those of a table. */
+export interface TableRows {
+  /** In the order of the table. */
+  readonly columns: readonly TableColumn[];
+  /** Reads which rows of the file the table has removed: ascending numbers. */
+  readonly removed: () => Promise<Uint32Array>;
+}
+
 /** Neighbouring rows of a shard, and the columns that were asked for. */
 export interface Piece {
   /** [rowStart, rowEnd) of the shard. */

@@ -14,7 +14,7 @@ import type { AttemptRecord } from "../report/attempt-record.js";
 import type { Progress } from "../report/progress.js";
 import type { Sink } from "../targets/target.js";
 import type { LocalParts, StoredFiles, StoredTable } from "../run/lifecycle/span-record.js";
-import type { Source } from "../sources/source.js";
+import type { OpenShard, Source } from "../sources/source.js";
 import type { JobSpec } from "../job/jobfile/job-spec.js";
 import type { LimitedRun } from "../job/jobfile/load.js";
 import type { SliceReaderOptions } from "./workers/slice-reader.js";
@@ -39,7 +39,7 @@ export interface ScoringContext {
   /** The id of the first run of the job with these params. */
   readonly base: RunId;
   readonly nowMs: () => number;
-  /** Milliseconds from 1970: what `nowMs` is not. */
+  /** The time of day, in milliseconds since 1970; `nowMs` is a clock that is never set. */
   readonly dateMs: () => number;
   readonly log: Log;
   readonly progress: Progress;
@@ -58,7 +58,7 @@ export interface ScoringContext {
 
 /** Makes shards readable. */
 export interface ShardFiles {
-  open(shard: ListedShard): Promise<ShardFile & AsyncDisposable>;
+  open(shard: ListedShard): Promise<ShardFile & Pick<OpenShard, "partitions"> & AsyncDisposable>;
 }
 
 /** What a run needs. Each resource is closed by the code that opens it. */

@@ -18,6 +18,7 @@ import type { RecordBatch } from "../columns/types.js";
 import type { ElementType } from "../columns/values.js";
 import type { ScoredBatch } from "./pack/packer.js";
 import type { BatchRows } from "./pack/input-target.js";
+import { firstAtLeast } from "./pack/select-rows.js";
 import type { Plan } from "../run/plan/plan.js";
 import type { JobSpec } from "../job/jobfile/job-spec.js";
 import type { OpenSpan } from "./span.js";
@@ -134,19 +135,21 @@ export interface ShardFeatures {
 }
 
 /**
- * Measures the features of a batch without filtered rows, in a part for each span.
- * @param rowStart the batch's first row in its shard
+ * Measures the features of a batch, in a part for each span.
+ * @param rowStart the shard's number of the first row that was read for the batch
  */
 export function batchFeatures(
   { plan, firstRow }: ShardFeatures,
-  { inputs, rowCount }: RecordBatch,
+  { inputs, rowCount, selection }: RecordBatch,
   rowStart: number,
 ): FeaturePart[] {
   const first = firstRow + rowStart;
   const parts: FeaturePart[] = [];
   for (let from = 0; from < rowCount; ) {
-    const to = Math.min(rowCount, from + plan.spanRows - ((first + from) % plan.spanRows));
-    parts.push(measureFeatures(plan, inputs, { from, to, firstRow: first }));
+    const read = selection?.indices[from] ?? from;
+    const spanEnd = read + plan.spanRows - ((first + read) % plan.spanRows);
+    const to = selection === undefined ? Math.min(rowCount, spanEnd) : firstAtLeast(selection.indices, spanEnd);
+    parts.push(measureFeatures(plan, inputs, { from, to, firstRow: first, indices: selection?.indices }));
     from = to;
   }
   return parts;

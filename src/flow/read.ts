@@ -1,13 +1,13 @@
 import { type Projection, valuesPerRow } from "../models/binding/contract.js";
 import type { ScoredBatch } from "./pack/packer.js";
-import type { RecordBatch, RowRange } from "../columns/types.js";
+import { rowsRead } from "./pack/select-rows.js";
+import type { RowRange } from "../columns/types.js";
 import type { ByteRange, Decoder, SliceRequest, SliceWindow } from "../formats/format.js";
 import type { SliceReader, Turn } from "./workers/slice-reader.js";
 import type { SpanRange, Spans } from "../run/plan/spans.js";
 import { type StageTimer, untimed } from "../report/stage-times.js";
 import type { OpenShard, Source } from "../sources/source.js";
 import { awaitedLater, createCondition, createEvent, ifOpened, settled } from "../base/promises.js";
-import { partitionsOf } from "../run/plan/partitions.js";
 import type { Slice } from "../run/plan/plan.js";
 
 /** Decoded rows of the run. */
@@ -258,11 +258,6 @@ export async function checkAll(shards: readonly OpenShard[]): Promise<void> {
   await Promise.all(shards.map((shard) => shard.check()));
 }
 
-/** Rows that a batch was made from. */
-export function rowsRead({ rowCount, selection }: RecordBatch): number {
-  return selection?.readCount ?? rowCount;
-}
-
 /** A slice, and the run's number of its first row. */
 export interface SliceOfRun {
   readonly slice: Slice;
@@ -450,8 +445,8 @@ function requestOf(
   { slice, rowStart: ofRun }: SliceOfRun,
   file: OpenShard,
 ): SliceRequest {
-  const { rowStart, rowEnd, shard } = slice;
-  return { file, rowStart, rowEnd, projection, partitions: partitionsOf(shard.uri), firstRow: ofRun - rowStart };
+  const { rowStart, rowEnd } = slice;
+  return { file, rowStart, rowEnd, projection, partitions: file.partitions, firstRow: ofRun - rowStart };
 }
 
 async function fetchAll(shards: readonly OpenShard[], ranges: readonly ByteRange[]): Promise<void> {

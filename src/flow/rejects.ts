@@ -2,21 +2,21 @@ import {
   type ColumnRef,
   type Contract,
   type Expression,
-  featureColumns,
   type InputBinding,
-  inputColumns,
   type PaddedBinding,
+  featureColumns,
+  inputColumns,
 } from "../models/binding/contract.js";
 import type { RowFault } from "./pack/input-target.js";
-import type { ColumnType, RejectedRow, RejectReason } from "../columns/types.js";
+import type { ColumnType, RejectReason, RejectedRow } from "../columns/types.js";
 import type { Decoder, ShardFile } from "../formats/format.js";
-import { assertNever, JobError, reworded } from "../base/errors.js";
-import { partitionsOf } from "../run/plan/partitions.js";
+import { JobError, assertNever, reworded } from "../base/errors.js";
 import type { PlannedShard } from "../run/plan/plan.js";
 import type { Spans } from "../run/plan/spans.js";
 import { outputName } from "../job/jobfile/values.js";
 import type { NullFeatures } from "../report/attempt-record.js";
-import { count, showCount } from "../report/report.js";
+import { showCount, count } from "../base/shown-numbers.js";
+import type { OpenShard } from "../sources/source.js";
 import type { ShardFiles } from "./context.js";
 import type { JobSpec } from "../job/jobfile/job-spec.js";
 
@@ -69,7 +69,7 @@ function byShard(
 
 async function describeGroup(
   { decoder, contract }: RejectOptions,
-  { shard, file }: { shard: PlannedShard; file: ShardFile },
+  { shard, file }: { shard: PlannedShard; file: ShardFile & Pick<OpenShard, "partitions"> },
   members: readonly Member[],
 ): Promise<RejectedRow[]> {
   const { expressions } = contract;
@@ -79,7 +79,7 @@ async function describeGroup(
   const failing = expressions?.list.filter(({ name }) => atFault.has(name)) ?? [];
   const used = failing.flatMap((expression) => usedRefs(contract, expression));
   const columns = [...carried, ...features, ...used];
-  const partitions = partitionsOf(shard.uri);
+  const { partitions } = file;
   const rows = members.map(({ row }) => row);
   const values = await decoder.describeRows({ file, rows, columns, expressions, partitions });
   return members.map(({ fault, row }) => {
@@ -145,7 +145,7 @@ async function badRowError(tools: RejectOptions, fault: RowFault): Promise<Error
   if (expression === undefined) {
     return explainRow(rejected, opened.name, tools);
   }
-  const request = { file: opened, rows: [rejected.row], expressions, expression, partitions: partitionsOf(shard.uri) };
+  const request = { file: opened, rows: [rejected.row], expressions, expression, partitions: opened.partitions };
   const said = await tools.decoder.describeFailure(request);
   const values = expression.uses.length === 0 ? "" : ` (${shorten(rejected.value)})`;
   return explainRow({ ...rejected, value: `${said}${values}` }, opened.name, tools);

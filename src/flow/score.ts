@@ -38,7 +38,8 @@ import {
   faultError,
   runRejectLimit,
 } from "./rejects.js";
-import { type DecodedRows, checkAll, readRanges, rowsRead } from "./read.js";
+import { type DecodedRows, checkAll, readRanges } from "./read.js";
+import { rowsRead } from "./pack/select-rows.js";
 import { type OpenSpan, type ScoredRows, type SpanTotals, openSpan } from "./span.js";
 import { openSliceReader } from "./workers/slice-reader.js";
 import { type HashedUnit, countStored } from "./pack/feature-hasher.js";

@@ -4,6 +4,7 @@ import type { SpanProfile } from "../checks/profile/profile.js";
 import { type Reuse, type RowReuse, createRowReuse } from "./pack/row-reuse.js";
 import type { BatchRows, RowFault } from "./pack/input-target.js";
 import type { AnswerFault, Column, ColumnType, OutputRows, RecordBatch, RowRange } from "../columns/types.js";
+import { firstAtLeast } from "./pack/select-rows.js";
 import type { Span } from "../run/plan/plan.js";
 import { JobError } from "../base/errors.js";
 import { mixedRows } from "../models/binding/model-facts.js";
@@ -156,21 +157,6 @@ function rowsBetween({ selection }: RecordBatch, { from, to }: BatchRows): { fro
     return { from, to };
   }
   return { from: firstAtLeast(selection.indices, from), to: firstAtLeast(selection.indices, to) };
-}
-
-/** Index of the first value that is `limit` or more; `sorted` is ascending. */
-function firstAtLeast(sorted: Uint32Array, limit: number): number {
-  let low = 0;
-  let high = sorted.length;
-  while (low < high) {
-    const middle = (low + high) >>> 1;
-    if ((sorted[middle] ?? 0) < limit) {
-      low = middle + 1;
-    } else {
-      high = middle;
-    }
-  }
-  return low;
 }
 
 interface RowNumbers {

@@ -1,5 +1,5 @@
 import type { ColumnRef, Contract, Expression, Projection } from "../models/binding/contract.js";
-import type { Column, ColumnType, RecordBatch, SourceColumn, Piece } from "../columns/types.js";
+import type { Column, ColumnType, RecordBatch, SourceColumn, Piece, TableRows } from "../columns/types.js";
 
 /** What an expression is over the columns of one shard. */
 export interface BoundExpression {
@@ -10,7 +10,7 @@ export interface BoundExpression {
   readonly type: ColumnType | undefined;
 }
 
-/** Values of columns that are not in the file but in its folders' names; null: NULL. */
+/** Values of columns that are not in the file but in its folders' names, or in the log of its table; null: NULL. */
 export type Partitions = ReadonlyMap<string, string | null>;
 
 export interface ShardSchema {
@@ -85,6 +85,8 @@ export interface ShardFile {
   readonly name: string;
   /** Where the file has only those bytes that were asked for; the others read as zeros. */
   readonly remote?: RemoteBytes | undefined;
+  /** How its columns and rows become those of a table; undefined: they are its own. */
+  readonly table?: TableRows | undefined;
   /** What to do when the shard is damaged, where it is not a file that could be written again. */
   readonly remedy?: string | undefined;
 }
@@ -164,6 +166,8 @@ export interface SliceUnits {
   readonly units: readonly Unit[];
   /** Columns from folder names, of one row. */
   readonly constants: ReadonlyMap<string, Column>;
+  /** Rows of the shard that its table has removed: ascending numbers. */
+  readonly removed: Uint32Array;
   /** Returns how many of `workers` fit into memory if each reads one of these units. */
   readonly fitting: (workers: number) => number;
 }

@@ -1,5 +1,6 @@
 import { boundColumns, featureColumns, usedColumns, type Projection } from "../models/binding/contract.js";
 import type { ColumnType } from "../columns/types.js";
+import type { ShardFile } from "./format.js";
 
 /** The file's columns that a projection reads. */
 export function columnsInFile(projection: Projection): string[] {
@@ -21,6 +22,13 @@ export function plannedColumns(projection: Projection): Map<string, ColumnType |
     ]),
   );
 }
+
+/** Rows of a shard that its table has removed: ascending numbers. */
+export async function removedRows({ table }: ShardFile): Promise<Uint32Array> {
+  return (await table?.removed()) ?? none;
+}
+
+const none = new Uint32Array(0);
 
 /** Whether values come from folder names. */
 export function hasFolderColumns({ passthrough }: Pick<Projection, "passthrough">): boolean {

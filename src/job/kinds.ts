@@ -1,4 +1,5 @@
-import { basename, isAbsolute, relative, resolve, sep } from "node:path";
+import { realpath } from "node:fs/promises";
+import { isAbsolute, relative, resolve, sep } from "node:path";
 import { outputColumns } from "../models/binding/contract.js";
 import { outputRowBytes } from "../models/binding/row-bytes.js";
 import { type DuckDbOptions, openDuckDbLazily } from "../duckdb/instance.js";
@@ -102,8 +103,11 @@ export interface Tools extends AttemptServices {
 }
 
 /** Opens a decoder that loads the code of each format when the first shard of that format comes. */
-export function openDecoder({ input: { format } }: JobSpec, options: ParquetOptions): Decoder {
-  return decoderByFormat(format, { parquet: () => formats.parquet(options), arrow: () => formats.arrow(options) });
+export function openDecoder({ input: { format, table } }: JobSpec, options: ParquetOptions): Decoder {
+  return decoderByFormat(table === undefined ? format : "parquet", {
+    parquet: () => formats.parquet(options),
+    arrow: () => formats.arrow(options),
+  });
 }
 
 /**
@@ -121,7 +125,7 @@ export async function openSource(
   const disk = diskSource({ folder, output: inStore ? undefined : output });
   const uri = [...input.path, input.ready ?? "", golden].find(isObjectUri);
   if (uri === undefined) {
-    return disk;
+    return await ofTable(disk, input, resolve(folder, input.table ?? ""));
   }
   refuseSmallAddressSpace();
   const { openReaderThread } = await import("../sources/reader.js");
@@ -131,7 +135,26 @@ export async function openSource(
   const { path, max_mb: maxMb } = input.spool;
   const root = spoolRoot(folder, path);
   const spool = openSpool({ root, writer, use: "in", isDead, maxBytes: maxMb * 1024 * 1024 });
-  return combineSources({ disk, objects: objectSource({ reader, spool, output: inStore ? output : undefined }) });
+  const files = combineSources({
+    disk,
+    objects: objectSource({ reader, spool, output: inStore ? output : undefined }),
+  });
+  return await ofTable(
+    files,
+    input,
+    isObjectUri(input.table ?? "") ? spool.folder : resolve(folder, input.table ?? ""),
+  );
+}
+
+/** The source of a table's rows, where the spec names one. @param folder in which files are when they are read */
+async function ofTable(files: Source, { table, at }: InputSpec, folder: string): Promise<Source> {
+  if (table === undefined) {
+    return files;
+  }
+  const { openLakeTools } = await import("./duckdb.js");
+  const { tableSource } = await import("../sources/lake/source.js");
+  const real = await realpath(folder).catch(() => folder); // a folder that is not there is reported when it is read
+  return tableSource(files, { table, at, folder: real, tools: await openLakeTools(real) });
 }
 
 type PlaceSpec = StoreSpec & Pick<StoreOutputSpec, "sse">;
@@ -253,13 +276,14 @@ async function openParquet(parquet: ParquetOutputSpec, options: SinkOptions): Pr
 function openOnDisk({ path, compression }: ParquetOutputSpec, options: SinkOptions): Sink {
   const { outputPattern, writer, isDead, warn } = options;
   const folder = resolve(options.folder, path);
+  const spool = spoolOf(options, "rows", undefined);
   return openParquetSink({
     folder,
     target: shortPath(folder),
     uri: path,
     storeAt: (root) => openDiskStore({ root, fs: nodeFileSystem, writer, isDead }),
     failure: "DISK",
-    duckdb: openDuckDbLazily({ ...encodingOptions(options), allowed: { folders: [folder] } }),
+    duckdb: openDuckDbLazily({ ...encodingOptions(options), allowed: { folders: [folder, spool.folder] } }),
     openKeyDuckDb: keyDuckDb(options, folder),
     compression,
     otherRunFolders: {
@@ -270,19 +294,20 @@ function openOnDisk({ path, compression }: ParquetOutputSpec, options: SinkOptio
       const { rehearse } = await import("../stores/disk-rehearsal.js"); // which only dry runs need
       return await rehearse(onDisk(folder, plan));
     },
-    close: () => Promise.resolve(),
+    async close() {
+      await spool[Symbol.asyncDispose]();
+    },
+    spool,
     writer,
     warn,
   });
 }
 
 function onDisk(folder: string, plan: Plan): DiskPlan {
-  const { runs, control, temporary, parts, rejects, success, manifest } = plannedLayout(folder, plan);
+  const { runs, control, temporary, parts } = plannedLayout(folder, plan);
   return {
     folder,
     working: [runs, control, temporary, ...(parts === folder ? [] : [parts])],
-    folders: [basename(rejects)],
-    files: [basename(success), basename(manifest)],
     bytes: plan.input.rows * outputRowBytes(plan.contract),
     columns: outputColumns(plan.contract).length,
   };
@@ -313,6 +338,7 @@ async function openInStore(parquet: ParquetOutputSpec, options: SinkOptions): Pr
       await spool[Symbol.asyncDispose]();
       objects[Symbol.dispose]();
     },
+    spool,
     writer,
     warn,
   });

@@ -199,9 +199,9 @@ async function fileOf(folder: string, { modelSha256, device, rowBytes }: BatchLi
   return join(folder, `${sha256Of(key.join("\n"))}.json`);
 }
 
-/** The modules that inspect GPUs are loaded only if there is one in use. */
+/** The module that inspects GPUs is loaded only if there is one in use. */
 async function identityOfGpus(): Promise<string> {
-  const { gpuIdentity, thisMachine } = await import("../models/devices/machine.js");
+  const { gpuIdentity, thisMachine } = await import("../models/devices.js");
   return gpuIdentity(thisMachine());
 }
 

@@ -18,7 +18,6 @@ import { type SeenSchema } from "./read-shards.js";
 import { blankInputs } from "../flow/pack/packer.js";
 import type { SourceColumn } from "../columns/types.js";
 import type { ListedShard } from "./plan/compare.js";
-import { partitionsOf } from "./plan/partitions.js";
 import { mixedRows } from "../models/binding/model-facts.js";
 
 export interface BindingInput {
@@ -145,7 +144,7 @@ async function bindExpressions(
   }
   await using file = await context.source.open(seen.shard);
   const bind = async (text: string, check: (bound: BoundExpression) => void): Promise<BoundExpression> => {
-    const partitions = partitionsOf(seen.shard.uri);
+    const { partitions } = file;
     const bound = await decoder.bindExpression({ file, text, columns: seen.columns, partitions });
     check(bound);
     return bound;

@@ -1,9 +1,11 @@
 import { JobError, reworded } from "../base/errors.js";
 import { lakeTableError, lakeTables } from "./plan/lake-tables.js";
 import type { Listing } from "../sources/source.js";
-import { atKey, type JobContext } from "../flow/context.js";
+import { type JobContext, atKey } from "../flow/context.js";
 import { isSameShard } from "./plan/compare.js";
-import { showDuration } from "../report/report.js";
+import type { Plan } from "./plan/plan.js";
+import type { JobSpec } from "../job/jobfile/job-spec.js";
+import { showDuration } from "../base/shown-numbers.js";
 
 const inputPath = ["input", "path"];
 
@@ -22,8 +24,25 @@ async function awaitInput({ spec, source }: JobContext): Promise<void> {
   }
 }
 
-export async function listInput(context: JobContext): Promise<Listing> {
-  return await atKey(context, inputPath, () => context.source.list(context.spec.input.path));
+/** @param plan of the run that reads it; undefined: it is still to be planned */
+export async function listInput(context: JobContext, plan?: Plan): Promise<Listing> {
+  const { source, spec } = context;
+  return await atKey(context, inputKey(context), () => source.list(spec.input.path, plan?.input.table));
+}
+
+/** The input of the plan that counts: another attempt may have planned another version of a table. */
+export async function listPlanned(context: JobContext, plan: Plan, listing: Listing): Promise<Listing> {
+  const isSameVersion = JSON.stringify(plan.input.table) === JSON.stringify(listing.table);
+  return isSameVersion ? listing : await listInput(context, plan);
+}
+
+/** The input of a run that is published: files of a table may be gone by then, and nothing is added to a version. */
+export async function listPublished(context: JobContext, { input: { table, shards } }: Plan): Promise<Listing> {
+  return table === undefined ? await listInput(context) : { ...(await context.source.list([])), table, shards };
+}
+
+function inputKey({ spec }: Pick<JobContext, "spec">): readonly string[] {
+  return spec.input.table === undefined ? inputPath : ["input", "table"];
 }
 
 /** The job's input as it is now, all of it. @throws JobError as `awaitInput`, `listInput` and `requireWhole` */
@@ -175,7 +194,6 @@ interface Refused {
 
 /** Returns the listing, or the reason why the input is not ready. */
 async function listWhenReady(context: JobContext, refused: Refused | undefined): Promise<Listing | JobError> {
-  const { path } = context.spec.input;
   let listing: Listing;
   try {
     await awaitInput(context);
@@ -195,9 +213,14 @@ async function listWhenReady(context: JobContext, refused: Refused | undefined):
     throw error;
   }
   if (listing.shards.length === 0) {
-    return notThere(`no file matches ${path.join(", ")}`);
+    return notThere(noShards(context.spec));
   }
   return listing;
+}
+
+/** Says that the input has no shards. */
+export function noShards({ input: { path, table } }: JobSpec): string {
+  return table === undefined ? `no file matches ${path.join(", ")}` : `table ${table} has no rows`;
 }
 
 function notThere(found: string): JobError {

@@ -1,3 +1,4 @@
+import { count } from "../base/shown-numbers.js";
 import { type SpanProfile, mergeProfiles, parseProfile } from "../checks/profile/profile.js";
 import { type Finding, type Verdict, comparedNights } from "../checks/check.js";
 import {
@@ -23,7 +24,6 @@ import type { RunProfile } from "../checks/profile/run-profile.js";
 import type { Decoder } from "../formats/format.js";
 import type { Model } from "../models/places/place.js";
 import { spanAt, spanCount } from "./plan/spans.js";
-import { count } from "../report/report.js";
 import type { RowRange } from "../columns/types.js";
 import { timeRow } from "../flow/batch-size.js";
 import { loadEngine, openTokenizers } from "./model.js";
@@ -193,7 +193,7 @@ async function askPrevious(
 async function scoreSample(context: JobContext, plan: Plan, found: Model): Promise<SpanProfile> {
   const { spec } = context;
   const model = "served" in found ? found : { ...found, tokenizers: await openTokenizers(context) };
-  const { folders } = await listInput(context);
+  const { folders } = await listInput(context, plan);
   await using decoder = await context.openDecoder(folders);
   await using loading = loadEngine(context, model, { inputBytes: 0 });
   const engine = await loading.engine;
@@ -222,7 +222,7 @@ async function firstSchema(
   }
   await using file = await source.open(shard);
   for await (const footer of decoder.footers([file])) {
-    return seenSchema(spec, { shard, name: file.name }, footer);
+    return seenSchema(spec, { shard, file }, footer);
   }
   return undefined;
 }

@@ -7,7 +7,8 @@ import type { FoundModel } from "../models/places/place.js";
 import type { PipeReport } from "../report/report.js";
 import type { RowWriter } from "../targets/target.js";
 import type { JobSpec } from "../job/jobfile/job-spec.js";
-import { type DecodedRows, rowsRead } from "../flow/read.js";
+import type { DecodedRows } from "../flow/read.js";
+import { rowsRead } from "../flow/pack/select-rows.js";
 import { measureEngine } from "../flow/batch-size.js";
 import type { ScoringContext, ShardFiles } from "../flow/context.js";
 import { bindFirstShard } from "./bind-model.js";
@@ -173,7 +174,7 @@ async function bindStream(context: PipeContext, { decoder, engine, model }: Stre
   const shard = { uri: head.name, sizeBytes: 0, fingerprint: "" };
   const source: ShardFiles = { open: () => Promise.resolve(withoutClosing(head)) };
   for await (const footer of decoder.footers([head])) {
-    const seen = seenSchema(context.spec, { shard, name: head.name }, footer);
+    const seen = seenSchema(context.spec, { shard, file: head }, footer);
     const contract = await bindFirstShard({ ...context, source }, seen, { decoder, model: model.model, engine });
     warnOfModel(context, model, engine.signature);
     return contract;
@@ -187,6 +188,6 @@ function emptyBatch({ passthrough }: Contract): RecordBatch {
 }
 
 /** A file that is closed by its owner, not by those who open it. */
-function withoutClosing(file: ShardFile): ShardFile & AsyncDisposable {
-  return { ...file, [Symbol.asyncDispose]: () => Promise.resolve() };
+function withoutClosing(file: ShardFile): Awaited<ReturnType<ShardFiles["open"]>> {
+  return { ...file, partitions: new Map(), [Symbol.asyncDispose]: () => Promise.resolve() };
 }

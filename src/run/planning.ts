@@ -1,3 +1,4 @@
+import { count } from "../base/shown-numbers.js";
 import {
   type Contract,
   type InputBinding,
@@ -15,9 +16,8 @@ import { JobError } from "../base/errors.js";
 import { makePlan } from "./plan/make-plan.js";
 import type { ListedShard } from "./plan/compare.js";
 import { twiceText } from "./plan/partitions.js";
-import type { Plan, PlannedChecks, PlannedModel, RunId } from "./plan/plan.js";
+import type { PinnedTable, Plan, PlannedChecks, PlannedModel, RunId } from "./plan/plan.js";
 import { spanCount } from "./plan/spans.js";
-import { count } from "../report/report.js";
 import { type SeenSchema, type SeenShards, readShards, refuseDrift, withTypesOf } from "./read-shards.js";
 import { type BindingInput, bindFirstShard } from "./bind-model.js";
 import { type JobContext, type ScoringContext, atKey } from "../flow/context.js";
@@ -49,6 +49,8 @@ const spansLimit = 2 ** 24;
 export interface PlanningInput {
   readonly runId: RunId;
   readonly listed: readonly ListedShard[];
+  /** The table whose files are listed; default: they are files that `input.path` names. */
+  readonly table?: PinnedTable | undefined;
   readonly decoder: Decoder;
   readonly resolved: FoundModel;
   /** The engine, which is being opened while footers are read. */
@@ -66,7 +68,7 @@ export interface PlannedRuns {
 /** Reads footers, binds the models to their schema and makes the plans. Writes nothing. */
 export async function planRun(
   context: JobContext,
-  { runId, listed, decoder, resolved, engine: loading, ...read }: PlanningInput,
+  { runId, listed, table, decoder, resolved, engine: loading, ...read }: PlanningInput,
 ): Promise<PlannedRuns> {
   const { spec } = context;
   const { model, version, origin } = resolved;
@@ -77,7 +79,7 @@ export async function planRun(
   const { shards, rows, schemas } = seen;
   const bind = (takenElsewhere?: ReadonlySet<string>): Promise<Contract> =>
     bindModel(context, seen, { decoder, model, engine, takenElsewhere });
-  const second = await planSecond(context, { runId, listed, decoder, shards: seen }, bind);
+  const second = await planSecond(context, { runId, listed, table, decoder, shards: seen }, bind);
   const contract = await bind(second && computedColumns(second.contract));
   warnOfModel(context, resolved, engine.signature);
   warnOfVersion(context, resolved);
@@ -87,7 +89,7 @@ export async function planRun(
   const { planTarget: target } = context.sink;
   const msPerRow = spec.commit_rows === "auto" ? await timeRow(engine, contract) : 0;
   const pinnedModel = { sha256: model.sha256, version, origin, tokenizers: pinnedTokenizers(model) };
-  const pinned = { shards, uniform: schemas.length === 1, model: pinnedModel };
+  const pinned = { shards, table, uniform: schemas.length === 1, model: pinnedModel };
   const { dateParam, program: createdBy } = context;
   const checks = await planChecks(context, { resolved, contract });
   const reuseFrom = await planReuse(context, { contract, resolved });

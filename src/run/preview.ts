@@ -1,3 +1,4 @@
+import { count } from "../base/shown-numbers.js";
 import type { Contract } from "../models/binding/contract.js";
 import { type ModelTraits, batchDependence } from "../models/binding/model-facts.js";
 import type { ModelSignature } from "../columns/tensor.js";
@@ -14,7 +15,15 @@ import { type JobContext, type ScoringContext, atKey } from "../flow/context.js"
 import type { RunSink, StoredPlan } from "../targets/target.js";
 import { checkGolden, pinGolden } from "./golden.js";
 import { openPinnedModel, plannedModel } from "./model.js";
-import { listInput, requireListed, requireWhole, warnOfUnmatched, wholeInput } from "./input.js";
+import {
+  listInput,
+  listPublished,
+  noShards,
+  requireListed,
+  requireWhole,
+  warnOfUnmatched,
+  wholeInput,
+} from "./input.js";
 import { bindFirstShard } from "./bind-model.js";
 import { pinProfile } from "./history.js";
 import { type PlannedRuns, planRun, requireFitting, warnOfFolders, warnOfModel } from "./planning.js";
@@ -28,7 +37,6 @@ import { type RunState, runState } from "./state.js";
 import { comparedNights, enoughNights } from "../checks/check.js";
 import { limitsOf } from "./lifecycle/verdict-text.js";
 import { datesText, leftOutText, olderModelText } from "./lifecycle/published-run.js";
-import { count } from "../report/report.js";
 import { featurePlanOf, keyColumns } from "../flow/features.js";
 import { type RowSample, type SampledPlace, sampleRows } from "./score-without-publishing.js";
 import { type SampledSum, samplingError } from "../base/sampling.js";
@@ -54,7 +62,7 @@ async function previewNew(context: JobContext, { next, stored }: StoredRunCheck)
   const { spec } = context;
   const runId = stored === undefined || next === "end" ? context.base : idOfNext(stored, next);
   const resumed = next === "resume" ? stored : undefined;
-  const listing = resumed === undefined ? await wholeInput(context) : await listInput(context);
+  const listing = resumed === undefined ? await wholeInput(context) : await listInput(context, resumed.plan);
   warnOfUnmatched(context, listing);
   const resolved = await openPinnedModel(context, resumed && plannedModel(context, resumed.plan));
   const { engine: opened, untried } = await openForPlan(context, resolved.model);
@@ -62,7 +70,7 @@ async function previewNew(context: JobContext, { next, stored }: StoredRunCheck)
   await using decoder = await context.openDecoder(listing.folders);
   const tools = { decoder, resolved, engine: Promise.resolve(engine) };
   const make = async (): Promise<PreviewedPlan> => {
-    const { plan, second } = await planRun(context, { runId, listed: listing.shards, ...tools });
+    const { plan, second } = await planRun(context, { runId, listed: listing.shards, table: listing.table, ...tools });
     return { plan, second, ...(await estimateRun(context, { plan, engine, decoder })) };
   };
   const made = resumed === undefined ? await make() : await madeOrStored(context, resumed.plan, make);
@@ -171,13 +179,9 @@ export async function previewSchema(context: JobContext): Promise<SchemaPreview>
     columns: seen.columns,
   }));
   if (found === undefined) {
-    throw new JobError(
-      "FILE_MISSING",
-      `looking for input files: no file matches ${context.spec.input.path.join(", ")}`,
-      {
-        hint: "infer-batch reads the columns of one file; name existing files, such as those of an earlier day",
-      },
-    );
+    throw new JobError("FILE_MISSING", `looking for input files: ${noShards(context.spec)}`, {
+      hint: "infer-batch reads the columns of one file; name existing files, such as those of an earlier day",
+    });
   }
   return found;
 }
@@ -247,7 +251,7 @@ async function lookAtFirst<T>(context: JobContext, look: (first: FirstShard) => 
       decoder,
       resolved,
       engine,
-      seen: seenSchema(spec, { shard, name: opened.name }, footer),
+      seen: seenSchema(spec, { shard, file: opened }, footer),
     });
   }
   return undefined;
@@ -356,7 +360,7 @@ async function nextOf(context: JobContext, stored: StoredPlan): Promise<StoredRu
     case "report":
       throw await decidedError(context, run, step.state);
     case "compare with plan":
-      await checkPublished(context, run, await listInput(context));
+      await checkPublished(context, run, await listPublished(context, run.plan));
       return "end";
     case "score":
       return await nextOfUnfinished(context, run);
@@ -371,9 +375,8 @@ async function nextOf(context: JobContext, stored: StoredPlan): Promise<StoredRu
 
 /** What `run` does with an unfinished run. @throws JobError if it cannot go on, and `run` would not begin another one in its place */
 async function nextOfUnfinished(context: JobContext, run: RunSink): Promise<StoredRunCheck["next"]> {
-  const listing = await listInput(context);
   try {
-    const { model } = await checkResumable(context, run, listing);
+    const { model } = await checkResumable(context, run, await listInput(context, run.plan));
     checkRejects(context, run);
     return model === undefined ? "finish" : "resume";
   } catch (error) {

@@ -1,14 +1,14 @@
 import { type Column, type ColumnType, type SourceColumn, showColumnType } from "../columns/types.js";
-import type { Decoder, LegacyDates, ShardFooter, ShardSchema } from "../formats/format.js";
+import type { Decoder, LegacyDates, ShardFile, ShardFooter, ShardSchema } from "../formats/format.js";
 import type { ListedShard } from "./plan/compare.js";
-import { partitionColumns, partitionsOf } from "./plan/partitions.js";
+import { partitionColumns } from "./plan/partitions.js";
 import type { Plan, PlannedShard } from "./plan/plan.js";
 import { type JobContext, atKey } from "../flow/context.js";
 import type { JobSpec } from "../job/jobfile/job-spec.js";
 import type { OpenShard, Source } from "../sources/source.js";
-import { count, showDuration } from "../report/report.js";
+import { showDuration, count } from "../base/shown-numbers.js";
 import { JobError } from "../base/errors.js";
-import { laterInputHint } from "./input.js";
+import { laterInputHint, noShards } from "./input.js";
 import { type ColumnRef, type Contract, boundColumns, usedColumns } from "../models/binding/contract.js";
 import { logicalDateOf } from "./lifecycle/published-run.js";
 import { type SliceOfRun, windowsAhead } from "../flow/read.js";
@@ -29,10 +29,10 @@ export interface SeenSchema {
 
 export function seenSchema(
   spec: JobSpec,
-  { shard, name }: { shard: ListedShard; name: string },
+  { shard, file: { name, table } }: { readonly shard: ListedShard; readonly file: ShardFile },
   { schema }: ShardFooter,
 ): SeenSchema {
-  const fromFolders = partitionColumns(shard.uri, schema.columns, spec.input.partitions);
+  const fromFolders = table === undefined ? partitionColumns(shard.uri, schema.columns, spec.input.partitions) : [];
   return { shard, name, ...schema, columns: [...schema.columns, ...fromFolders] };
 }
 
@@ -47,6 +47,8 @@ export interface SeenShards {
   readonly encrypted: ReadonlyMap<string, string>;
   /** NULLs that the shards' statistics state, by column; columns without any are left out. */
   readonly nulls: ReadonlyMap<string, number>;
+  /** Values of the column of `input.freshness` that are not in the files, as texts. */
+  readonly partitionDates: ReadonlySet<string>;
 }
 
 /**
@@ -70,7 +72,7 @@ export async function readShards(
   const { name, input } = context.spec;
   const path = input.path.join(", ");
   if (listed.length === 0) {
-    throw new JobError("INPUT_NOT_READY", `planning ${name}: no file matches ${path}`, { hint: laterInputHint });
+    throw new JobError("INPUT_NOT_READY", `planning ${name}: ${noShards(context.spec)}`, { hint: laterInputHint });
   }
   const seen = await readFooters(context, decoder, listed).catch((error: unknown) => {
     throw inputChangedWhilePlanning(error, context.spec);
@@ -114,6 +116,7 @@ async function readFooters(context: JobContext, decoder: Decoder, listed: readon
   const shards: PlannedShard[] = [];
   const encrypted = new Map<string, string>();
   const nulls = new Map<string, number>();
+  const partitionDates = new Set<string>();
   const verifying = context.spec.input.verify === "full" ? verifyShards(context, decoder) : undefined;
   /** Schemas by the columns of the file, then by the names of the folder columns: many shards share few. */
   const schemas = new Map<ShardSchema, Map<string, SeenSchema>>();
@@ -135,13 +138,17 @@ async function readFooters(context: JobContext, decoder: Decoder, listed: readon
           const { uri, sizeBytes, fingerprint } = shard;
           const planned = { uri, sizeBytes, fingerprint, rows: footer.rows };
           shards.push(sha256 === undefined ? planned : { ...planned, sha256 });
+          const date = file.partitions.get(spec.input.freshness?.column ?? "") ?? undefined;
+          if (footer.rows > 0 && date !== undefined) {
+            partitionDates.add(date);
+          }
           for (const column of footer.encrypted) {
             encrypted.set(column, encrypted.get(column) ?? file.name);
           }
           for (const [column, stated] of footer.nulls) {
             nulls.set(column, (nulls.get(column) ?? 0) + stated);
           }
-          const seen = seenSchema(spec, { shard, name: file.name }, footer);
+          const seen = seenSchema(spec, { shard, file }, footer);
           const same = schemas.get(footer.schema) ?? new Map<string, SeenSchema>();
           const folders = seen.columns.slice(footer.schema.columns.length).map(({ name }) => name);
           schemas.set(footer.schema, same.set(folders.join("/"), same.get(folders.join("/")) ?? seen));
@@ -157,7 +164,7 @@ async function readFooters(context: JobContext, decoder: Decoder, listed: readon
   verifying?.logSummary();
   const seen = [...schemas.values()].flatMap((same) => Array.from(same.values()));
   const rows = shards.reduce((sum, shard) => sum + shard.rows, 0);
-  return { shards, rows, schemas: seen, encrypted, nulls };
+  return { shards, rows, schemas: seen, encrypted, nulls, partitionDates };
 }
 
 /** The columns of a shard, with the name of the shard for messages. */
@@ -233,7 +240,7 @@ async function checkFreshness(context: JobContext, decoder: Decoder, seen: SeenS
     return;
   }
   const column = await atKey(context, columnKey, () => Promise.resolve(datedColumn(freshness.column, seen)));
-  const newest = await newestValue(context, decoder, { column, shards: seen.shards });
+  const newest = await newestValue(context, decoder, { column, seen });
   const reference = referenceOf(context);
   const name = `\`${freshness.column}\``;
   if (newest === undefined) {
@@ -305,24 +312,22 @@ function contractOf(column: ColumnRef): Contract {
 
 interface DatedShards {
   readonly column: ColumnRef;
-  readonly shards: readonly PlannedShard[];
+  readonly seen: Pick<SeenShards, "shards" | "partitionDates">;
 }
 
 /** Returns the greatest value in the units of the column's type; undefined: all values are NULL. */
 async function newestValue(
   context: JobContext,
   decoder: Decoder,
-  { column, shards }: DatedShards,
+  { column, seen: { shards, partitionDates } }: DatedShards,
 ): Promise<bigint | undefined> {
   if (column.partition === true) {
-    const dates = shards.flatMap(({ uri, rows }) =>
-      rows > 0 ? [partitionsOf(uri).get(column.name) ?? undefined] : [],
+    const unitMs = unitsMs.get(column.type) ?? dayMs;
+    const values = [...partitionDates].map((date) => BigInt(Math.round(partitionMs(date) / unitMs)));
+    return values.reduce<bigint | undefined>(
+      (one, other) => (one === undefined || other > one ? other : one),
+      undefined,
     );
-    const newest = dates
-      .filter((date) => date !== undefined)
-      .toSorted()
-      .at(-1);
-    return newest === undefined ? undefined : BigInt(Date.parse(`${newest}T00:00:00Z`) / dayMs);
   }
   let newest: bigint | undefined;
   const tools = { source: context.source, decoder, projection: contractOf(column) };
@@ -341,6 +346,12 @@ async function newestValue(
     }
   }
   return newest;
+}
+
+/** The instant of a date, or of a time in UTC: "2026-11-20", "2026-11-20 06:00:00". */
+function partitionMs(text: string): number {
+  const time = text.length === 10 ? `${text}T00:00:00` : text.replace(" ", "T").replace(/(?:Z|[+]00(?::00)?)$/, "");
+  return Date.parse(`${time}Z`);
 }
 
 /** Yields each shard that has rows, as a group of one. */

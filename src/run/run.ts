@@ -1,3 +1,4 @@
+import { count } from "../base/shown-numbers.js";
 import type { Engine, ServerTraffic } from "../models/engine.js";
 import type { Decoder } from "../formats/format.js";
 import type { Model } from "../models/places/place.js";
@@ -8,7 +9,7 @@ import { shareOf, spanCount, type SpanRange, spansOf, spansToSteal } from "./pla
 import { runStep, type RunStep, supersededBy } from "./lifecycle/lifecycle.js";
 import { rowsOf } from "./lifecycle/span-record.js";
 import type { EngineInfo } from "../report/attempt-record.js";
-import { count, type RunReport, type ServerReport, type SpendingReport } from "../report/report.js";
+import { type RunReport, type ServerReport, type SpendingReport } from "../report/report.js";
 import { type BatchSizer, measureEngine, treesText } from "../flow/batch-size.js";
 import type { JobContext } from "../flow/context.js";
 import { pendingRanges } from "../flow/read.js";
@@ -31,7 +32,7 @@ import {
 import { approveErasure, refusePlannedErasure, unfinishedErasure } from "./erasure.js";
 import { checkGolden, requirePinned } from "./golden.js";
 import { spellOut, unfinishedLines, unfinishedRuns } from "./hints.js";
-import { listInput, warnOfUnmatched, withInput } from "./input.js";
+import { listInput, listPlanned, listPublished, warnOfUnmatched, withInput } from "./input.js";
 import { beginLoading, both, digestsOf, type LoadingEngine, modelOfPlan, openPinnedModel } from "./model.js";
 import { askAhead, beginPaying, spendingReport } from "./paid.js";
 import { planRun } from "./planning.js";
@@ -121,7 +122,8 @@ async function startRun(context: JobContext, runId: RunId, held?: RunSink): Prom
     const listed = listing.shards;
     const shards = mayNotBeReady(context, listed) ? await readShards(context, decoder, listed) : undefined;
     await using loading = beginLoading(context, { listing, model: resolved.model });
-    const input = { runId, shards, listed, resolved, decoder, engine: loading.engine };
+    const { table } = listing;
+    const input = { runId, shards, listed, table, resolved, decoder, engine: loading.engine };
     const { plan } = await planRun(context, input);
     // Before the plan is stored: a run that was never planned may be repeated with another model or file.
     await checkGolden(context, { plan, engine: await loading.engine });
@@ -135,7 +137,8 @@ async function startRun(context: JobContext, runId: RunId, held?: RunSink): Prom
     requirePinned(stored.plan, plan.checks?.golden);
     const shardCount = count(plan.input.shards.length, "shard");
     const spans = `${count(spanCount(plan), "span")} of up to ${count(plan.commitRows, "row")}`;
-    log.info(`planned run ${plan.runId}: ${count(plan.input.rows, "row")} of ${shardCount}, in ${spans}`);
+    const of = table === undefined ? "" : ` of table ${table.uri} at ${table.format} version ${table.version}`;
+    log.info(`planned run ${plan.runId}: ${count(plan.input.rows, "row")} of ${shardCount}${of}, in ${spans}`);
     const run = await sink.open({ ...stored, plan: reuseShards(stored.plan, plan.input.shards) });
     record.setRun(runFacts(run));
     return await recordingFailure(context, run, async () => {
@@ -143,7 +146,8 @@ async function startRun(context: JobContext, runId: RunId, held?: RunSink): Prom
       const model = await modelOfPlan(context, run.plan, resolved.model);
       await using reloading =
         model === resolved.model ? undefined : await reload(context, run.plan, { listing, model, before: loading });
-      const shardsUnplanned = checkPins(context, run, { listed, ...digestsOf(model) });
+      const counted = await listPlanned(context, run.plan, listing);
+      const shardsUnplanned = checkPins(context, run, { listed: counted.shards, ...digestsOf(model) });
       // The run that this command was to open is there: it is not to open another one after it.
       const step = runStep(latestRun(run), false);
       if (step.kind === "compare with plan") {
@@ -210,21 +214,22 @@ async function takeUp(context: JobContext, stored: StoredPlan): Promise<RunRepor
     if (step.kind !== "score" && step.kind !== "compare with plan") {
       return await takeStep(context, run, step);
     }
-    const listing = await listInput(context);
     if (step.kind === "score") {
-      return await resumeScoring(context, run, listing);
+      return await resumeScoring(context, run);
     }
-    await checkPublished(context, run, listing);
+    await checkPublished(context, run, await listPublished(context, run.plan));
     return await alreadyComplete(context, run);
   });
 }
 
 /** Scores what is left of a run; or opens the next run if its plan no longer holds, and that was asked for. */
-async function resumeScoring(context: JobContext, run: RunSink, listing: Listing): Promise<RunReport> {
+async function resumeScoring(context: JobContext, run: RunSink): Promise<RunReport> {
   const { log, newRun } = context;
   const { plan } = run;
+  let listing: Listing;
   let resumable: Resumable;
   try {
+    listing = await listInput(context, plan);
     resumable = await checkResumable(context, run, listing);
   } catch (thrown) {
     const error = firstError(thrown);

@@ -10,6 +10,7 @@ import type { RunSink, StoredPlan } from "../targets/target.js";
 import { challengerKeys } from "../job/jobfile/model-spec.js";
 import { usualKey } from "../job/jobfile/job-spec.js";
 import { JobError, messageOf, reworded } from "../base/errors.js";
+import type { Source } from "../sources/source.js";
 import { isWhole } from "./attempt.js";
 
 /** Opens the job that scores the same rows with the challenger, into a place beside the output. */
@@ -72,7 +73,9 @@ export async function scoreWithSecond(
  */
 async function scoreRows(job: JobContext, plan: Plan, runJob: (job: JobContext) => Promise<unknown>): Promise<void> {
   const spec = { ...job.spec, commit_rows: plan.commitRows };
-  const run = async (newRun: boolean): Promise<unknown> => await runJob({ ...job, spec, newRun });
+  // At the version of the table that the run reads, whatever is the newest by now.
+  const source: Source = { ...job.source, list: (patterns) => job.source.list(patterns, plan.input.table) };
+  const run = async (newRun: boolean): Promise<unknown> => await runJob({ ...job, spec, source, newRun });
   try {
     await run(await isOutdated(job, await job.sink.find(job.base), plan));
   } catch (error) {

@@ -91,6 +91,10 @@ class DiskShard implements OpenShard {
     return this.path;
   }
 
+  get partitions(): ReadonlyMap<string, string | null> {
+    return partitionsOf(this.shard.uri);
+  }
+
   async check(): Promise<void> {
     const { shard, path } = this;
     const now = await statOrUndefined(path);

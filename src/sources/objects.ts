@@ -4,6 +4,7 @@ import type { ListedObject, ObjectRange } from "../stores/objects/protocol.js";
 import { splitRange } from "../stores/objects/store.js";
 import type { ListedShard } from "../run/plan/compare.js";
 import { type LakeTable, lakeTables } from "../run/plan/lake-tables.js";
+import { partitionsOf } from "../run/plan/partitions.js";
 import { JobError } from "../base/errors.js";
 import { awaitedLater } from "../base/promises.js";
 import { type Spool, withSpoolErrors } from "../base/spool.js";
@@ -254,6 +255,7 @@ async function openSpooledShard(context: ShardContext, shard: ListedShard): Prom
   return {
     path,
     name: shard.uri,
+    partitions: partitionsOf(shard.uri),
     remote: bytes,
     // Every request carries the planned ETag, so all bytes are of the planned object.
     check: () => Promise.resolve(),

@@ -1,14 +1,19 @@
+import type { TableRows } from "../columns/types.js";
 import type { ListedShard } from "../run/plan/compare.js";
+import type { PinnedTable } from "../run/plan/plan.js";
 
 /** The read end of a job: lists shards, and makes their bytes readable as local files. */
 export interface Source extends AsyncDisposable {
   readonly readAhead: ReadAhead;
   /**
    * Lists the shards that patterns name, sorted by URI. A file that several patterns or links lead to is listed once,
-   * under the first of its URIs, unless the folders give a partition column different values.
-   * @throws JobError FILE_MISSING, PERMISSION; SPEC_INVALID when the output is among the shards, or will be
+   * under the first of its URIs, unless the folders give a partition column different values. A table has the shards
+   * of one version, and those that are opened from then on are of that version.
+   * @param pinned the version of the table that a plan names
+   * @throws JobError FILE_MISSING, PERMISSION; SPEC_INVALID when the output is among the shards, or will be;
+   * INPUT_CHANGED when the pinned version is gone
    */
-  list(patterns: readonly string[]): Promise<Listing>;
+  list(patterns: readonly string[], pinned?: PinnedTable): Promise<Listing>;
   /**
    * Lists the names directly in a folder: of a large folder only some, of a folder that is missing or may not be listed
    * none.
@@ -37,6 +42,8 @@ export interface ReadAhead {
 
 /** What patterns name. */
 export interface Listing {
+  /** The table whose files the shards are, at the version that is read; undefined: they are files. */
+  readonly table?: PinnedTable | undefined;
   readonly shards: readonly ListedShard[];
   /** Paths without wildcards that do not exist. */
   readonly missingFiles: readonly string[];
@@ -73,6 +80,10 @@ export interface OpenShard extends AsyncDisposable {
   /** An absolute path on this machine. */
   readonly path: string;
   readonly name: string;
+  /** Values of columns that its rows have and the file does not, as texts; null: NULL. */
+  readonly partitions: ReadonlyMap<string, string | null>;
+  /** How its columns and rows become those of a table; undefined: they are its own. */
+  readonly table?: TableRows | undefined;
   /** Present when the local file holds only fetched bytes: `fetch` adds bytes, `forget` frees all of them. */
   readonly remote?:
     | {

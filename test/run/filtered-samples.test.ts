@@ -1,5 +1,5 @@
-import { expect, test } from "vitest";
-import { runHere } from "../support/cli.js";
+import { test } from "vitest";
+import { expectEnd, runHere } from "../support/cli.js";
 import { identity, smallJob } from "../support/faulty.js";
 import { scratch } from "../support/job.js";
 
@@ -15,14 +15,9 @@ const nightly = {
 
 test("a feature whose unit has changed is noticed in a run of few filtered rows of many", async () => {
   const { spec, rewrite } = await smallJob(scratch.path, { model: identity, select });
-  const night = async (date: string, input: object): Promise<string> => {
-    await rewrite({ ...nightly, input });
-    const done = await runHere(["run", spec, "--param", `ds=${date}`]);
-    expect(done, done.stderr).toMatchObject({ code: 0 });
-    return done.stderr;
-  };
-  await night("2026-11-20", kept);
-  expect(await night("2026-11-21", { ...kept, columns: { x: "(x / 1000)::FLOAT" } })).toMatch(
-    /WARN: checks: x: median .*÷1000: thousands\?/,
-  );
+  const run = (date: string): ReturnType<typeof runHere> => runHere(["run", spec, "--param", `ds=${date}`]);
+  await rewrite({ ...nightly, input: kept });
+  await expectEnd(run("2026-11-20"), 0);
+  await rewrite({ ...nightly, input: { ...kept, columns: { x: "(x / 1000)::FLOAT" } } });
+  await expectEnd(run("2026-11-21"), 0, /WARN: checks: x: median .*÷1000: thousands\?/);
 });

@@ -1,12 +1,16 @@
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
+import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import avsc, { type Schema } from "avsc";
+import { expect } from "vitest";
 import { avroRecords, exactLong } from "#src/sources/lake/avro.js";
 import { diskSource } from "#src/sources/disk.js";
 import type { LakeFile, LakeReader, LakeSnapshot } from "#src/sources/lake/snapshot.js";
 import { lakeReader } from "#src/sources/lake/source.js";
 import { projectFolder } from "./cli.js";
+import { writeModel } from "./onnx.js";
+import { outputRows } from "./output.js";
 import { query } from "./parquet.js";
 
 /** Tables that Spark wrote, and the rows that it reads of them: spark_tables.py makes both anew. */
@@ -49,9 +53,9 @@ export async function rowsOfSnapshot({ columns, files }: LakeSnapshot): Promise<
   for (const file of files) {
     const removed = new Set(await file.removed());
     const stored = await query(`SELECT name, field_id FROM parquet_schema(${quoted(file.uri)})`);
-    const selected = columns.map(({ name, storedName, fieldId }) => {
+    const selected = columns.map(({ name, storedNames, fieldId }) => {
       const found = stored.find(({ name: other, field_id: id }) =>
-        fieldId === undefined || id === null ? other === storedName : Number(id) === fieldId,
+        fieldId === undefined || id === null ? storedNames.includes(String(other)) : Number(id) === fieldId,
       );
       return `${found === undefined ? constantOf(file, name) : `"${String(found["name"])}"`}::VARCHAR AS "${name}"`;
     });
@@ -103,4 +107,46 @@ export async function rewriteAvro(
   }
   file.end();
   await once(file, "finish");
+}
+
+export interface LakeJob {
+  readonly table: string;
+  /** Default: latest. */
+  readonly at?: string;
+  /** The columns of the table, all of which are carried; the first one is scored as itself. */
+  readonly columns: readonly string[];
+  /** More of the spec. */
+  readonly input?: object;
+  readonly more?: object;
+}
+
+/** Writes a job that reads a table, with its model, into a folder; the output is `out` there. */
+export async function writeLakeJob(folder: string, { table, at, columns, input, more }: LakeJob): Promise<string> {
+  await writeModel(join(folder, "model.onnx"), {
+    inputs: [{ name: "x", dtype: "float64", shape: ["N", 1] }],
+    outputs: [{ name: "score", dtype: "float64", shape: ["N", 1] }],
+    nodes: [{ op: "Identity", from: ["x"], to: "score" }],
+  });
+  const spec = {
+    version: 1,
+    name: "lake",
+    input: { table, ...(at === undefined ? {} : { at }), ...input },
+    model: { path: "model.onnx", inputs: { x: columns.slice(0, 1) } },
+    output: { columns, parquet: { path: "out" } },
+    ...more,
+  };
+  const path = join(folder, "job.yaml");
+  await writeFile(path, JSON.stringify(spec));
+  return path;
+}
+
+type Rows = readonly Readonly<Record<string, unknown>>[];
+
+/** Whether a run of such a job has each row of a table once, with all of its values and its prediction. */
+export async function expectScored(folder: string, rows: Rows, columns: readonly string[]): Promise<void> {
+  const scored = await outputRows(join(folder, "out"));
+  const text = (row: Readonly<Record<string, unknown>>, score: unknown): string =>
+    rowText([...columns.map((name) => row[name]), score]);
+  const expected = rows.map((row) => text(row, row[columns[0] ?? ""]));
+  expect(scored.map((row) => text(row, row["score"])).toSorted()).toEqual(expected.toSorted());
 }

@@ -13,7 +13,7 @@ import { type AttemptRecord, createAttemptRecord } from "#src/report/attempt-rec
 import { silentProgress, withRecord } from "#src/report/progress.js";
 import { fixedSize } from "#src/flow/batch-size.js";
 import { batchFeatures, featurePlanOf } from "#src/flow/features.js";
-import { rowsRead } from "#src/flow/read.js";
+import { rowsRead } from "#src/flow/pack/select-rows.js";
 import { scorePieces } from "#src/flow/score.js";
 import { scorer } from "#src/flow/workers/unit-server.js";
 import { assertNever } from "#src/base/errors.js";

@@ -1,10 +1,51 @@
 import { filterColumn, keptRuns } from "../../columns/columns.js";
 import type { Contract } from "../../models/binding/contract.js";
-import type { ColumnType, DecodedInput, FixedColumn, RecordBatch } from "../../columns/types.js";
+import type { ColumnType, DecodedInput, FixedColumn, RecordBatch, RowRange } from "../../columns/types.js";
 import { allocate, copyValues, elementOf } from "../../columns/values.js";
 
 /** What expressions made of a row: `kept + 1 + i`: it stays, and expression i failed on it. */
 export const rowState = { filtered: 0, kept: 1 } as const;
+
+/** Of ascending numbers of rows those in a range, as numbers from its first row on. */
+export function numbersIn(sorted: Uint32Array, { rowStart, rowEnd }: RowRange): Uint32Array {
+  const numbers = sorted.subarray(firstAtLeast(sorted, rowStart), firstAtLeast(sorted, rowEnd));
+  return rowStart === 0 ? numbers : numbers.map((row) => row - rowStart);
+}
+
+/** Index of the first value that is `limit` or more; `sorted` is ascending. */
+export function firstAtLeast(sorted: Uint32Array, limit: number): number {
+  let low = 0;
+  let high = sorted.length;
+  while (low < high) {
+    const middle = (low + high) >>> 1;
+    if ((sorted[middle] ?? 0) < limit) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
+/**
+ * What becomes of rows some of which are removed: see `rowState`; undefined: all stay.
+ * @param states what becomes of them else; undefined: they stay
+ */
+export function statesWithout(removed: Uint32Array, rowCount: number, states?: Uint16Array): Uint16Array | undefined {
+  if (removed.length === 0) {
+    return states;
+  }
+  const all = states?.slice() ?? new Uint16Array(rowCount).fill(rowState.kept);
+  for (const row of removed) {
+    all[row] = rowState.filtered;
+  }
+  return all;
+}
+
+/** Rows that a batch was made from. */
+export function rowsRead({ rowCount, selection }: RecordBatch): number {
+  return selection?.readCount ?? rowCount;
+}
 
 /**
  * Copies the rows of a batch that stay: rows that are filtered out are not packed, scored or carried.

@@ -12,6 +12,8 @@ export interface UnitRequest {
   readonly limits: UnitLimits;
   /** Columns from folder names, of one row. */
   readonly constants: ReadonlyMap<string, Column>;
+  /** Rows of the shard that its table has removed: ascending numbers. */
+  readonly removed: Uint32Array;
   /** How to score the rows; undefined: the worker has no session of the model. */
   readonly scoring?: UnitScoring | undefined;
   /** How to profile the features of rows that the worker scores; undefined: features are not profiled. */

@@ -86,10 +86,14 @@ export function openSliceReader(options: SliceReaderOptions): SliceReader {
     directPlan(slice.projection) !== undefined;
 
   /** Has workers read units, which score what they read if they have the model: each kind is started when it is needed. */
-  const readUnits = (slice: SliceRequest, { units, constants, fitting }: SliceUnits): ReturnType<UnitPool["read"]> => {
+  const readUnits = (
+    slice: SliceRequest,
+    { units, constants, removed, fitting }: SliceUnits,
+  ): ReturnType<UnitPool["read"]> => {
     const requestTo = (workers: number): UnitRequest => ({
       projection: slice.projection,
       constants,
+      removed,
       limits: { batchBytes: memory.batchBytes, heldBytes: Math.floor(memory.heldBytes / workers) },
     });
     // A large slice takes all cores: where not each of them has a worker with the model, others decode it.

@@ -1,5 +1,6 @@
 import type { Unit } from "../../formats/format.js";
 import type { ScoredBatch } from "../pack/packer.js";
+import { rowsRead } from "../pack/select-rows.js";
 import { messageOf } from "../../base/errors.js";
 import { type Condition, createCondition } from "../../base/promises.js";
 import { openRpcClient, type RpcClient, type WorkerPort } from "../../base/rpc.js";
@@ -254,10 +255,10 @@ async function* rowsOf(pool: Pool, job: Job): AsyncGenerator<ScoredBatch, number
     }
     const { rowStart, batch } = message;
     try {
-      if (rowStart !== due || rowStart + batch.rowCount > job.unit.rowEnd) {
+      if (rowStart !== due || rowStart + rowsRead(batch) > job.unit.rowEnd) {
         return due;
       }
-      due += batch.rowCount;
+      due += rowsRead(batch);
       yield batch;
     } finally {
       releaseRows(pool, job, message);

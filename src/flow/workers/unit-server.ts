@@ -25,7 +25,7 @@ import { type TakeValues, directPlan } from "../pack/direct.js";
 import type { ReadCall, SentRows, UnitFailure, UnitProtocol, UnitRequest, UnitScoring } from "./protocol.js";
 import type { Column, DecodedInput, Matrix, RecordBatch } from "../../columns/types.js";
 import { type Contract, type Projection, decodedInputs } from "../../models/binding/contract.js";
-import { selectInputs } from "../pack/select-rows.js";
+import { numbersIn, selectInputs, selectRows, statesWithout } from "../pack/select-rows.js";
 import { type BatchRows, areSurelyFinite, matrixDims } from "../pack/input-target.js";
 import { createStage } from "../pack/row-reuse.js";
 
@@ -81,7 +81,7 @@ export function serveUnits(port: WorkerPort, { openReader, run, isAddressSpaceLi
   };
 
   const read = async (call: ReadCall, { isCancelled, send }: RpcContext<SentRows>): Promise<void> => {
-    const { unit, projection, constants, scoring, features, limits } = call;
+    const { unit, projection, constants, removed, scoring, features, limits } = call;
     const score = scoring === undefined || run === undefined ? undefined : scorer(scoring, run);
     // Copying floats that are sent pays off: vectors pack them in less than half the time.
     const isForVectors = (element: ElementType): boolean => score !== undefined || element === "float32";
@@ -105,7 +105,9 @@ export function serveUnits(port: WorkerPort, { openReader, run, isAddressSpaceLi
         const rowCount = rowsWithin(piece.columns.values(), { from, to: from + most, limit: limits.batchBytes });
         own.clear();
         matrices.clear();
-        const batch = plan.batch(piece, { from, to: from + rowCount }, constantsOf(rowCount));
+        const read = plan.batch(piece, { from, to: from + rowCount }, constantsOf(rowCount));
+        const states = statesWithout(numbersIn(removed, { rowStart, rowEnd: rowStart + rowCount }), rowCount);
+        const batch = states === undefined ? read : selectRows(read, states, projection);
         const { predictions, hashed } = (await score?.(batch, modelRows())) ?? {};
         steps.took(rowCount, predictions ?? []);
 
@@ -123,7 +125,8 @@ export function serveUnits(port: WorkerPort, { openReader, run, isAddressSpaceLi
           ...(hashed?.places === undefined ? [] : [hashed.places.buffer]),
         ]);
         const bytes = [...sent].reduce((sum, { byteLength }) => sum + byteLength, 0);
-        const made = { ...parcel.batch, predictions, hashed, features: measured };
+        const { selection } = batch;
+        const made = { ...parcel.batch, selection, predictions, hashed, features: measured };
         send({ body: { rowStart, batch: made, buffers: parcel.buffers, bytes }, transfer: [...sent] });
         heldBytes += bytes;
 

@@ -135,6 +135,7 @@ export function openArrowDecoder(options: ArrowDecoderOptions): Decoder {
       const hasConstants = hasFolderColumns(slice.projection);
       return {
         units,
+        removed: new Uint32Array(0),
         constants: hasConstants ? await (await duckdb.open()).constants(slice, 1) : new Map(),
         fitting: workersFor,
       };

@@ -3,7 +3,7 @@ import type { Decoder, ShardSchema, SliceUnits } from "../format.js";
 import { lazyResource } from "../../base/promises.js";
 import { type MemoryBudget, mebibytes, memoryBudget } from "../../base/memory-budget.js";
 import { namingDecoder } from "../by-format.js";
-import { hasFolderColumns } from "../planned-columns.js";
+import { hasFolderColumns, removedRows } from "../planned-columns.js";
 import { decodingThreads } from "../unit-sizes.js";
 import type { ParquetOptions } from "./duckdb.js";
 import { readFooter } from "./footer.js";
@@ -44,6 +44,7 @@ export function openParquetDecoder({
       const { projection } = slice;
       return {
         units,
+        removed: await removedRows(slice.file),
         constants: hasFolderColumns(projection) ? await (await duckdb.open()).constants(slice, 1) : new Map(),
         fitting: (count) =>
           Math.min(

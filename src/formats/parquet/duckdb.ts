@@ -14,10 +14,11 @@ import type { DuckDBDataChunk } from "@duckdb/node-api";
 import { hasIntegerType, readScalars } from "../../duckdb/vectors.js";
 import type { SliceRequest, ShardFile } from "../format.js";
 import { boundColumns, type ColumnRef } from "../../models/binding/contract.js";
-import { corrupt, type Damage, areReadableTogether, readableParts } from "./readable-parts.js";
+import { corrupt, type DamagedPart, readableTogether, readableParts } from "./readable-parts.js";
 import { verifyPages } from "./pages/page-walk.js";
 import type { MemoryBudget } from "../../base/memory-budget.js";
-import { plannedColumns } from "../planned-columns.js";
+import { plannedColumns, removedRows } from "../planned-columns.js";
+import { numbersIn } from "../../flow/pack/select-rows.js";
 import {
   checkRowNumbers,
   recordBatches,
@@ -141,10 +142,10 @@ interface StreamEnd {
  * Why the rows of a slice did not all come. DuckDB says neither row group nor column, so what is left is read
  * again, without a stream: row group by row group, then the first that fails column by column.
  */
-async function findDamage(pool: ConnectionPool, slice: SliceRequest, end: StreamEnd): Promise<Damage> {
+async function findDamage(pool: ConnectionPool, slice: SliceRequest, end: StreamEnd): Promise<DamagedPart> {
   const { file } = slice;
   const { path } = file;
-  const damageAt = (error: JobError): Damage => ({ error, rowStart: end.reached });
+  const damageAt = (error: JobError): DamagedPart => ({ error, rowStart: end.reached });
   const known = kindOf(path, end.cause);
   if (known !== undefined) {
     return damageAt(known);
@@ -176,12 +177,14 @@ async function firstDamaged(pool: ConnectionPool, slice: SliceRequest, footer: F
   const columns = columnsOf(slice);
   for (const { group, rowStart, rowEnd } of groupsBetween(footer, slice)) {
     const range = { rowStart, rowEnd };
-    const failureOfAll = await tryToRead(pool, { ...slice, ...range }, columns);
+    const part = { ...slice, ...range };
+    const table = parquetTable(slice.file.path, footer.select);
+    const failureOfAll = await tryToRead(pool, part, { table, columns });
     if (failureOfAll === undefined) {
       continue;
     }
     for (const column of columns) {
-      const failure = await tryToRead(pool, { ...slice, ...range }, [column]);
+      const failure = await tryToRead(pool, part, { table, columns: [column] });
       if (failure !== undefined) {
         return { group, range, column, failure };
       }
@@ -227,11 +230,11 @@ function columnsOf({ projection }: SliceRequest): ColumnRef[] {
 async function tryToRead(
   pool: ConnectionPool,
   slice: SliceRequest,
-  columns: readonly ColumnRef[],
+  { table, columns }: { readonly table: string; readonly columns: readonly ColumnRef[] },
 ): Promise<{ cause: unknown } | undefined> {
   // Not count(column): where statistics say that there is no NULL, it is answered without reading the column.
   const sums = columns.map((column) => `bit_xor(hash(${columnSql(column, slice.partitions)}))`);
-  const from = fromRows({ ...slice, table: parquetTable(slice.file.path), expressions: null }, inSlice(slice));
+  const from = fromRows({ ...slice, table, expressions: null }, inSlice(slice));
   try {
     await pool.use((connection) => connection.run(`SELECT ${["count(*)", ...sums].join(", ")} ${from}`));
     return undefined;
@@ -331,6 +334,7 @@ async function* streamRows(
 ): AsyncGenerator<RecordBatch, StreamEnd> {
   let next = slice.rowStart;
   const chunks = untilFailure(chunksOf(pool, sliceSql(slice, table)));
+  const removed = await removedRows(slice.file);
   try {
     for (;;) {
       const step = await chunks.next();
@@ -338,7 +342,9 @@ async function* streamRows(
         return { reached: next, cause: step.value };
       }
       checkRowNumbers(step.value, next, slice);
-      for (const { batch, rows } of recordBatches(step.value, slice.projection, memory)) {
+      const inChunk = { rowStart: next, rowEnd: next + step.value.rowCount };
+      const options = { removed: numbersIn(removed, inChunk) };
+      for (const { batch, rows } of recordBatches(step.value, slice.projection, memory, options)) {
         next += rows; // not before they are a batch
         yield batch;
       }
@@ -377,15 +383,16 @@ async function* streamCoalesced(
   slices: readonly [SliceRequest, ...SliceRequest[]],
 ): AsyncGenerator<RecordBatch, Place> {
   let place: Place = { slice: 0, row: 0 };
-  if (!(await areReadableTogether(slices, memory))) {
+  const together = await readableTogether(slices, memory);
+  if (together === undefined) {
     return place;
   }
-  for await (const chunk of untilFailure(chunksOf(pool, coalescedSql(slices)))) {
+  for await (const chunk of untilFailure(chunksOf(pool, coalescedSql(slices, together.select)))) {
     const next = placeAfter(chunk, slices, place);
     if (next === undefined) {
       break;
     }
-    for (const { batch } of recordBatches(chunk, slices[0].projection, memory, 2)) {
+    for (const { batch } of recordBatches(chunk, slices[0].projection, memory, { numbers: 2 })) {
       yield batch;
     }
     place = next;

@@ -77,7 +77,11 @@ export function exactTables(): ExactTables {
         throw error;
       }
     }
-    return { path, table: withNulls(parquetTable(path), footer, columns), [Symbol.asyncDispose]: dispose };
+    return {
+      path,
+      table: withNulls(parquetTable(path, footer.select), footer, columns),
+      [Symbol.asyncDispose]: dispose,
+    };
   };
   return {
     folder: spool.folder,

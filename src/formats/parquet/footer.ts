@@ -15,6 +15,8 @@ import { type FileHandle } from "node:fs/promises";
 import { JobError, errnoOf, messageOf } from "../../base/errors.js";
 import { rewriteShard } from "../faults.js";
 import type { ShardFile } from "../format.js";
+import type { TableRows } from "../../columns/types.js";
+import { mapColumns } from "./table-columns.js";
 import { promises } from "node:fs";
 
 /** The parts of a footer that say where rows are. Names are those of parquet.thrift if it has one. */
@@ -33,6 +35,8 @@ export interface Footer extends SchemaLeaves {
   readonly version: number;
   /** Whether a part of the file is encrypted or signed. */
   readonly encrypted: boolean;
+  /** What SQL selects of the file, whose columns are those of a table here; undefined: they are its own. */
+  readonly select?: string | undefined;
 }
 
 interface RowGroup {
@@ -110,6 +114,8 @@ export function* groupsBetween(
 export interface Leaf {
   /** Number of the table's column that it is, or is a part of. */
   readonly column: number;
+  /** The id that the writer gave this column; undefined: none. */
+  readonly fieldId: number | undefined;
   /** Names from the table's column down to the leaf. */
   readonly path: readonly string[];
   /** Number of the physical type. */
@@ -141,6 +147,7 @@ export interface SchemaElement {
   readonly type: number | undefined;
   /** 0 required, 1 optional, 2 repeated. */
   readonly repetition: number;
+  readonly fieldId: number | undefined;
   readonly annotation: string;
   readonly utcNanosAt: number | undefined;
 }
@@ -187,6 +194,7 @@ export function readElement(cursor: Cursor, type: number, isRoot: boolean): Sche
   let physical: number | undefined;
   let repetition = -1;
   let name = "";
+  let fieldId: number | undefined;
   let converted: string | undefined;
   let logical: LogicalType | undefined;
   readInner(cursor, type, (id, inner) => {
@@ -200,6 +208,8 @@ export function readElement(cursor: Cursor, type: number, isRoot: boolean): Sche
       children = readI32(cursor, inner);
     } else if (id === 6) {
       converted = convertedTypes.get(readI32(cursor, inner)) ?? "other";
+    } else if (id === 9) {
+      fieldId = readI32(cursor, inner);
     } else if (id === 10) {
       logical = readLogical(cursor, inner);
     } else {
@@ -212,7 +222,7 @@ export function readElement(cursor: Cursor, type: number, isRoot: boolean): Sche
     throw new Error("a column is neither required nor optional nor repeated");
   }
   const annotation = annotationOf(converted, logical?.name);
-  return { name, children, type: physical, repetition, annotation, utcNanosAt: logical?.utcNanosAt };
+  return { name, children, type: physical, repetition, fieldId, annotation, utcNanosAt: logical?.utcNanosAt };
 }
 
 /** Returns the type that both annotations state; "other" if they disagree, or if one of them is not known. */
@@ -331,7 +341,8 @@ export function leavesOf(elements: readonly SchemaElement[]): SchemaLeaves {
     } else {
       const { type, annotation, utcNanosAt } = element;
       const list = listOf(groups, element);
-      leaves.push({ column: columns - 1, path, type, repetition, definition, annotation, utcNanosAt, list });
+      const { fieldId } = groups[0]?.element ?? element;
+      leaves.push({ column: columns - 1, fieldId, path, type, repetition, definition, annotation, utcNanosAt, list });
     }
   }
   isTree &&= groups.every(isDone) && elements[0]?.type === undefined && elements[0]?.children === columns;
@@ -487,7 +498,7 @@ function faultOfKind(
  * Reads a footer, and checks that its counts and offsets agree with each other and with the file's size.
  * @throws JobError SHARD_CORRUPT, DISK
  */
-export async function readFooter(shard: Pick<ShardFile, "path" | "remote">): Promise<Footer> {
+export async function readFooter(shard: Pick<ShardFile, "path" | "remote" | "table">): Promise<Footer> {
   const { path } = shard;
   try {
     await using file = await promises.open(path);
@@ -498,13 +509,44 @@ export async function readFooter(shard: Pick<ShardFile, "path" | "remote">): Pro
     if (fault !== undefined) {
       throw corruptFooter(path, fault, `the footer is damaged, or its writer is faulty; ${rewriteShard}`);
     }
-    return { ...footer, rows: rowsIn(footer) };
+    const whole = { ...footer, rows: rowsIn(footer) };
+    return shard.table === undefined ? whole : asTable(whole, shard.table, path);
   } catch (error) {
     if (error instanceof JobError || errnoOf(error) === undefined) {
       throw error;
     }
     throw new JobError("DISK", `reading the footer of ${path}: ${errnoOf(error)}`, { cause: error });
   }
+}
+
+/** Begins the names of columns that a table does not have: nobody asks for them. */
+const notInTable = "\0";
+
+/** Whether a leaf is of a column that the table of the file does not have. */
+export function isNotInTable({ path: [name = ""] }: Leaf): boolean {
+  return name.startsWith(notInTable);
+}
+
+/** A footer with the names that a table has for the columns of the file. */
+function asTable(footer: Footer, table: TableRows, path: string): Footer {
+  const { leaves, rowGroups } = footer;
+  const { names, select } = mapColumns(leaves, table, path);
+  const renamed = leaves.map((leaf) => {
+    const [name = "", ...fields] = leaf.path;
+    return { ...leaf, path: [names.get(leaf.column) ?? `${notInTable}${name}`, ...fields] };
+  });
+  // A chunk that states another path than the schema stays as it is: such files are refused, or read by DuckDB.
+  const chunksOf = (chunks: readonly ColumnChunk[]): ColumnChunk[] =>
+    chunks.map((chunk, index) =>
+      chunk.path[0] === leaves[index]?.path[0] ? { ...chunk, path: renamed[index]?.path ?? chunk.path } : chunk,
+    );
+  return {
+    ...footer,
+    leaves: renamed,
+    rowGroups: rowGroups.map(({ rows, chunks }) => ({ rows, chunks: chunksOf(chunks) })),
+    double: undefined,
+    select,
+  };
 }
 
 function parse(

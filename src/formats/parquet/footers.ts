@@ -1,6 +1,7 @@
 import { mapBounded } from "../../base/promises.js";
-import type { SourceColumn } from "../../columns/types.js";
-import { type Footer, type Leaf, readFooter, sparkKeys } from "./footer.js";
+import type { SourceColumn, TableRows } from "../../columns/types.js";
+import { tableSchema } from "./table-columns.js";
+import { type Footer, isNotInTable, type Leaf, readFooter, sparkKeys } from "./footer.js";
 import { refuseNames } from "../sql/slice-sql.js";
 import { plainColumns } from "./pages/storage.js";
 import type { LegacyDates, ShardFile, ShardFooter, ShardSchema } from "../format.js";
@@ -12,8 +13,10 @@ const filesAtOnce = 16;
 
 /** The facts of a footer that are kept while others are read: few, since there may be many files. */
 interface FileFacts extends Omit<ShardFooter, "schema"> {
+  readonly file: ShardFile;
   /** undefined: DuckDB is asked. */
   readonly columns: readonly SourceColumn[] | undefined;
+  readonly select: Footer["select"];
   readonly legacyDates: readonly LegacyDates[];
 }
 
@@ -39,32 +42,45 @@ export async function* readFooters(
     schemas.set(digest, schema);
     return schema;
   };
+  const ofTable = ({ columns, legacyDates }: ShardSchema, table: TableRows): Promise<ShardSchema> => {
+    const schema = { columns: tableSchema(columns, table), legacyDates };
+    return schemaOf(JSON.stringify(["table", schema]), () => schema);
+  };
   for (let start = 0; start < files.length; start += filesPerQuery) {
     // This program reads the file first, because its errors are clearer and name the file.
     const facts = await mapBounded(files.slice(start, start + filesPerQuery), filesAtOnce, async (file) =>
-      summary(file.path, await readFooter(file)),
+      summary(file, await readFooter(file)),
     );
     const unknown = facts.flatMap(({ path, columns }) => (columns === undefined ? [path] : []));
     const digests = unknown.length === 0 ? undefined : await (await reader()).digests(unknown);
-    for (const [index, { columns, legacyDates, ...fact }] of facts.entries()) {
-      const digest = JSON.stringify([columns ?? digests?.get(fact.path), legacyDates]);
-      const schema = await schemaOf(digest, async () => {
-        const { leaves } = columns === undefined ? await readFooter(files[start + index] ?? fact) : { leaves: [] };
-        return { columns: columns ?? (await (await reader()).columns(fact.path, leaves)), legacyDates };
-      });
-      yield { ...fact, schema };
+    for (const { file, columns, select, legacyDates, ...fact } of facts) {
+      const digest = JSON.stringify([columns ?? digests?.get(fact.path), select, legacyDates]);
+      const stored = await schemaOf(digest, async () => ({
+        columns: columns ?? (await columnsOf(await reader(), file)),
+        legacyDates,
+      }));
+      yield { ...fact, schema: file.table === undefined ? stored : await ofTable(stored, file.table) };
     }
   }
 }
 
-function summary(path: string, footer: Footer): FileFacts {
-  const { rows, rowGroups, leaves, sizeBytes } = footer;
+async function columnsOf(reader: SchemaReader, file: ShardFile): Promise<SourceColumn[]> {
+  const { leaves } = await readFooter(file);
+  const names = new Map(leaves.map(({ column, path }) => [column, path[0]]));
+  const columns = await reader.columns(file.path, leaves);
+  return columns.map((column, index) => ({ ...column, name: (file.table && names.get(index)) ?? column.name }));
+}
+
+function summary(file: ShardFile, footer: Footer): FileFacts {
+  const { path } = file;
+  const { rows, rowGroups, leaves: all, sizeBytes, select } = footer;
+  const leaves = all.filter((leaf) => !isNotInTable(leaf));
   refuseNames(path, new Set(leaves.map((leaf) => leaf.path[0] ?? "")), footer.double);
   const closed = rowGroups.flatMap(({ chunks }) => chunks.filter(({ encrypted }) => encrypted));
   const encrypted = [...new Set(closed.map((chunk) => chunk.path[0] ?? ""))];
   const columns = footer.encrypted || encrypted.length > 0 ? undefined : plainColumns(leaves);
   const [legacyDates, nulls] = [legacyDatesOf(footer), statedNulls(footer)];
-  return { path, rows, rowGroups: rowGroups.length, sizeBytes, encrypted, columns, legacyDates, nulls };
+  return { file, path, rows, rowGroups: rowGroups.length, sizeBytes, encrypted, columns, select, legacyDates, nulls };
 }
 
 function statedNulls({ rowGroups }: Footer): ReadonlyMap<string, number> {

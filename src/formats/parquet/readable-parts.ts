@@ -2,7 +2,7 @@ import { boundColumns, type Projection } from "../../models/binding/contract.js"
 import { JobError } from "../../base/errors.js";
 import type { MemoryBudget } from "../../base/memory-budget.js";
 import { tooLarge } from "../faults.js";
-import { plannedColumns } from "../planned-columns.js";
+import { plannedColumns, removedRows } from "../planned-columns.js";
 import type { SliceRequest } from "../format.js";
 import { isInexact } from "./exact-table.js";
 import { type ColumnChunk, type Footer, type Leaf, readFooter } from "./footer.js";
@@ -19,8 +19,8 @@ import { encodings } from "./pages/page-values.js";
 import { inPage, type Page, type PageBytes, PageFault, pagesOf, type ReadBytes, withPages } from "./pages/page-walk.js";
 import { countLevels, readLengths } from "./pages/runs.js";
 
-/** Damage in the rows of a slice. */
-export interface Damage {
+/** DamagedPart in the rows of a slice. */
+export interface DamagedPart {
   readonly error: JobError;
   /** The rows of the slice before this one can be read. */
   readonly rowStart: number;
@@ -47,8 +47,8 @@ async function firstDamage(
   check: (
     found: SliceChunk,
     bytes: { readonly exact: ReadBytes; readonly windowed: ReadBytes },
-  ) => Promise<Damage | undefined>,
-): Promise<Damage | undefined> {
+  ) => Promise<DamagedPart | undefined>,
+): Promise<DamagedPart | undefined> {
   const { path } = slice.file;
   const concerned = [...sliceChunks(footer, slice)].filter(isConcerned);
   if (concerned.length === 0) {
@@ -81,7 +81,7 @@ function largePage(
   { file: { path } }: SliceRequest,
   { place, rows: { rowStart } }: SliceChunk,
   { memory, sizeBytes, what }: { readonly memory: MemoryBudget; readonly sizeBytes: number; readonly what: string },
-): Damage | undefined {
+): DamagedPart | undefined {
   const page = { sizeBytes, limitBytes: memory.pageBytes, what, remedy: smallerPages };
   return sizeBytes > memory.pageBytes
     ? { error: tooLarge(`reading ${path}: ${place}`, memory, page), rowStart }
@@ -92,7 +92,11 @@ function largePage(
  * The first page of a slice, or dictionary, that there is no memory for. What a page holds is decoded as a whole, even
  * if only a part is needed. Only headers are read, and only in chunks that are larger than the limit of a page.
  */
-async function findLargePage(footer: Footer, slice: SliceRequest, memory: MemoryBudget): Promise<Damage | undefined> {
+async function findLargePage(
+  footer: Footer,
+  slice: SliceRequest,
+  memory: MemoryBudget,
+): Promise<DamagedPart | undefined> {
   const mayBeLarge = ({ chunk }: SliceChunk): boolean => chunk.uncompressedBytes > memory.pageBytes;
   return await firstDamage(footer, slice, mayBeLarge, async (found, { exact }) => {
     const { chunk } = found;
@@ -116,7 +120,7 @@ export async function findUnfitPrefixes(
   footer: Footer,
   slice: SliceRequest,
   memory: MemoryBudget,
-): Promise<Damage | undefined> {
+): Promise<DamagedPart | undefined> {
   return await firstDamage(footer, slice, isPrefixed, async (found, { windowed }) => {
     const { chunk, leaf } = found;
     const end = chunk.start + chunk.compressedBytes;
@@ -199,7 +203,7 @@ function textBytes(values: Uint8Array, most: number): number {
  * not fit the pages that they are in, it returns rows that the writer did not write.
  * https://parquet.apache.org/docs/file-format/nestedencoding/
  */
-async function findUnfitLevels(slice: SliceRequest): Promise<Damage | undefined> {
+async function findUnfitLevels(slice: SliceRequest): Promise<DamagedPart | undefined> {
   if (!mayBeNested(slice.projection)) {
     return undefined;
   }
@@ -321,7 +325,7 @@ interface ReadableParts {
   readonly parts: Iterable<SliceRequest>;
   readonly footer: Footer;
   /** What is wrong with the rows after these; undefined: the parts are the whole slice. */
-  readonly unfit: Damage | undefined;
+  readonly unfit: DamagedPart | undefined;
 }
 
 /**
@@ -335,19 +339,32 @@ export async function readableParts(slice: SliceRequest, memory: MemoryBudget): 
   return { parts: boundedSlices(footer, { ...slice, rowEnd: unfit?.rowStart ?? slice.rowEnd }, memory), footer, unfit };
 }
 
-/** Whether DuckDB may be given whole shards in one query, whose values and types it reads as the plan has them. */
-export async function areReadableTogether(slices: readonly SliceRequest[], memory: MemoryBudget): Promise<boolean> {
-  for (const slice of slices) {
+/**
+ * What DuckDB selects of whole shards that it may be given in one query, whose values and types it reads as the plan has
+ * them; undefined: each needs a query of its own.
+ */
+export async function readableTogether(
+  slices: readonly SliceRequest[],
+  memory: MemoryBudget,
+): Promise<Pick<Footer, "select"> | undefined> {
+  const partitions = new Set(slices.map((slice) => JSON.stringify([...slice.partitions])));
+  let select: string | undefined;
+  for (const [index, slice] of slices.entries()) {
     const columns = plannedColumns(slice.projection);
+    const footer = await readFooter(slice.file);
+    select = index === 0 ? footer.select : select;
     if (
-      isInexact(await readFooter(slice.file), columns) ||
+      partitions.size > 1 ||
+      footer.select !== select ||
+      (await removedRows(slice.file)).length > 0 ||
+      isInexact(footer, columns) ||
       (await findUnfitLevels(slice)) !== undefined ||
       (await isLarge(slice, memory))
     ) {
-      return false;
+      return undefined;
     }
   }
-  return true;
+  return { select };
 }
 
 /**

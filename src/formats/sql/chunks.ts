@@ -19,7 +19,7 @@ import { readColumn, type ChunkTexts, openTexts, readScalars, readMatrix } from 
 import type { SliceRequest } from "../format.js";
 import type { DuckDBDataChunk } from "@duckdb/node-api";
 import { type DecodedBinding, decodedInputs, type Projection } from "../../models/binding/contract.js";
-import { selectRows } from "../../flow/pack/select-rows.js";
+import { selectRows, statesWithout } from "../../flow/pack/select-rows.js";
 import { tensorElement } from "../../columns/tensor.js";
 import { rowsWithin, sliceColumn } from "../../columns/columns.js";
 import { JobError } from "../../base/errors.js";
@@ -129,16 +129,18 @@ interface ChunkBatch {
 /**
  * A chunk's rows: as one batch, or as several where their texts or lists would take more than `batchBytes`, as texts do
  * that are entries of a dictionary in DuckDB. `numbers`: columns before those that the projection asks for.
+ * @param removed rows of the chunk, from 0 on, that are left out, ascending
  */
 export function* recordBatches(
   chunk: DuckDBDataChunk,
   projection: Projection,
   { batchBytes }: Pick<MemoryBudget, "batchBytes">,
-  numbers = 1,
+  { removed, numbers = 1 }: { readonly removed?: Uint32Array | undefined; readonly numbers?: number } = {},
 ): Generator<ChunkBatch> {
   const { expressions } = projection;
   const columns = openColumns(chunk, projection, expressions === null ? numbers : numbers + 1);
-  const states = expressions === null ? undefined : readStates(chunk, numbers);
+  const stated = expressions === null ? undefined : readStates(chunk, numbers);
+  const states = removed === undefined ? stated : statesWithout(removed, chunk.rowCount, stated);
   for (let from = 0; from < chunk.rowCount; ) {
     const range = { from, to: chunk.rowCount, limit: batchBytes };
     const to = Math.min(rowsUpTo(columns.texts, range), from + rowsWithin(columns.nested, range));

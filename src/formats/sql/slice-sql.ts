@@ -8,7 +8,7 @@ import {
   decodedInputs,
 } from "../../models/binding/contract.js";
 import { rowState } from "../../flow/pack/select-rows.js";
-import { quoteName, quoteText, sqlTypeOf, quotePath } from "../../duckdb/sql.js";
+import { quoteName, quoteText, sqlTypeOf, quotePath, quotePaths } from "../../duckdb/sql.js";
 import { type ColumnType, showType } from "../../columns/types.js";
 import type { Partitions, RowsRequest, SliceRequest } from "../format.js";
 import { assertNever, JobError } from "../../base/errors.js";
@@ -208,8 +208,10 @@ interface ShardTable {
   readonly table: string;
 }
 
-export function parquetTable(path: string): string {
-  return `read_parquet(${quotePath(path)}, ${rowNumberColumn} = true, hive_partitioning = false)`;
+/** The rows of a Parquet file. @param select what stands for its columns; undefined: they do */
+export function parquetTable(path: string, select: string | undefined): string {
+  const rows = `read_parquet(${quotePath(path)}, ${rowNumberColumn} = true, hive_partitioning = false)`;
+  return select === undefined ? rows : `(SELECT ${select} FROM ${rows})`;
 }
 
 /** Some rows of a shard, with columns from its folders. */
@@ -242,16 +244,16 @@ export function sliceSql(slice: Omit<SliceRequest, "file">, table: string): stri
 const shardNumberColumn = "input.shard";
 
 /** The same of several whole shards, in order; before the row number comes that of the shard, from 0 on. */
-export function coalescedSql(slices: readonly [SliceRequest, ...SliceRequest[]]): string {
-  const shardNumber = quoteName(shardNumberColumn);
-  const table = `(SELECT *, file_index AS ${shardNumber} FROM ${slicesTable(slices)})`;
-  return projectedSql(slices[0], { table, condition: "true", numbers: [shardNumber, rowNumberColumn] });
+export function coalescedSql(slices: readonly [SliceRequest, ...SliceRequest[]], select: string | undefined): string {
+  const numbers = [quoteName(shardNumberColumn), rowNumberColumn];
+  return projectedSql(slices[0], { table: slicesTable(slices, select), condition: "true", numbers });
 }
 
-/** The rows of several whole Parquet shards, in order. */
-function slicesTable(slices: readonly SliceRequest[]): string {
-  const paths = slices.map(({ file }) => quotePath(file.path)).join(", ");
-  return `read_parquet([${paths}], ${rowNumberColumn} = true, hive_partitioning = false)`;
+/** The rows of several whole Parquet shards, in order. @param select what stands for their columns; undefined: they do */
+function slicesTable(slices: readonly SliceRequest[], select = "*"): string {
+  const files = quotePaths(slices.map(({ file }) => file.path));
+  const rows = `read_parquet(${files}, ${rowNumberColumn} = true, hive_partitioning = false)`;
+  return `(SELECT ${select}, file_index AS ${quoteName(shardNumberColumn)} FROM ${rows})`;
 }
 
 function projectedSql(

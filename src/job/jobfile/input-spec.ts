@@ -7,7 +7,7 @@ import {
   parseObjectUri,
   type StoreScheme,
 } from "./uri.js";
-import { attempt, count, duration, name, plan, type Refuse, showFound, text } from "./values.js";
+import { attempt, countFrom, duration, name, plan, type Refuse, showFound, text } from "./values.js";
 
 /** How a place in a store is reached; credentials come from the environment, never from the spec. */
 export interface StoreSpec {
@@ -75,11 +75,11 @@ export const storeKeys = {
     .describe("For S3: requester agrees to pay for the requests."),
   timeouts: z
     .strictObject({
-      connect: count(1, 3600).default(10).describe("Seconds to connect. Default: 10."),
-      silence: count(1, 3600)
+      connect: countFrom(1, 3600).default(10).describe("Seconds to connect. Default: 10."),
+      silence: countFrom(1, 3600)
         .default(20)
         .describe("Seconds without a byte in either direction before a request is retried. Default: 20."),
-      request: count(1, 86_400)
+      request: countFrom(1, 86_400)
         .default(300)
         .describe("Seconds for one request, which fetches at most 8 MiB or sends a whole part. Default: 300."),
     })
@@ -104,8 +104,8 @@ interface Given {
 }
 
 /** Checks the places of the input. @param golden the file of golden rows, which is read like the input */
-export function checkInput(
-  input: StoreSpec & { readonly path: unknown; readonly ready?: unknown },
+export function checkInputPlaces(
+  input: StoreSpec & { readonly path?: unknown; readonly table?: unknown; readonly ready?: unknown },
   golden: unknown,
   refuse: Refuse,
 ): void {
@@ -115,6 +115,7 @@ export function checkInput(
       path: ["input", "path", ...(listed.length === 1 ? [] : [index])],
       text: given,
     })),
+    { path: ["input", "table"], text: input.table },
     { path: ["input", "ready"], text: input.ready },
     { path: ["checks", "golden", "path"], text: golden },
   ];
@@ -179,8 +180,12 @@ function checkStore(key: string, place: StoreSpec, paths: readonly Given[], refu
 }
 
 export interface InputSpec extends StoreSpec {
-  /** Files or globs, relative to the spec's folder, or in a store of objects. */
+  /** Files or globs, relative to the spec's folder, or in a store of objects; of a table its folder alone. */
   readonly path: readonly string[];
+  /** The folder of a Delta or Iceberg table; undefined: the rows are those of the files. */
+  readonly table?: string | undefined;
+  /** Which version of the table is read. */
+  readonly at: string;
   readonly format?: "parquet" | "arrow" | undefined;
   /** A file that marks the input as complete. While it is missing, a run ends with exit code 75. */
   readonly ready?: string | undefined;
@@ -240,9 +245,27 @@ export const input = z.strictObject({
   path: z
     .union([text, z.array(text).min(1)], { error: "expected a path or a list of paths" })
     .transform((value) => (typeof value === "string" ? [value] : value))
+    .optional()
     .meta(plan)
     .describe(
       "Parquet or Arrow files: a file, a folder, a glob, or a list of these, relative to the spec or in a store (s3://bucket/key, gs://bucket/key, az://account/container/key).",
+    ),
+  table: text
+    .optional()
+    .meta(plan)
+    .describe(
+      "In place of path: the folder of a Delta or Iceberg table, relative to the spec or in a store. See lake-tables.md.",
+    ),
+  at: z
+    .union([text, z.int().min(0)], {
+      error:
+        "expected latest, a version or snapshot, a time, a branch or a tag; numbers of more than 15 digits in quotes",
+    })
+    .transform(String)
+    .optional()
+    .meta(plan)
+    .describe(
+      "Which version of the table is read: latest, a version of a Delta table, the id of a snapshot of an Iceberg table, a time such as 2026-11-20T06:00:00Z (a day counts to its end, in UTC), or a branch or tag. It is pinned when the run is planned. Default: latest.",
     ),
   format: z
     .enum(["parquet", "arrow"])
@@ -259,7 +282,7 @@ export const input = z.strictObject({
     .describe(
       "How long to wait for input.ready, for files that match input.path and for input.min_rows before exit code 75, such as 30s, 15m or 4h. It applies to input.freshness, too. Default: do not wait.",
     ),
-  min_rows: count(0, Number.MAX_SAFE_INTEGER)
+  min_rows: countFrom(0, Number.MAX_SAFE_INTEGER)
     .default(1)
     .describe("Fewest rows that the input may have; fewer end the run with exit code 75."),
   freshness: freshness.optional().describe("How old the newest value of a column may be when a run is planned."),
@@ -295,11 +318,52 @@ export const input = z.strictObject({
         .describe(
           "For input in a store: folder for bytes that were fetched and not yet read, relative to the spec. Default: infer-batch-spool-<uid> in TMPDIR.",
         ),
-      max_mb: count(16, 1_048_576).default(1024).describe("Most MiB that the folder may hold at once."),
+      max_mb: countFrom(16, 1_048_576).default(1024).describe("Most MiB that the folder may hold at once."),
     })
     .prefault({})
     .describe("For input in a store: where fetched bytes are kept until they are read."),
-}) satisfies z.ZodType<InputSpec>;
+}) satisfies z.ZodType<GivenInput>;
+
+/** An input as the spec has it: `path` or `table`. */
+export interface GivenInput extends Omit<InputSpec, "path" | "at"> {
+  readonly path?: readonly string[] | undefined;
+  readonly at?: string | undefined;
+}
+
+/** Checks that an input names files or a table, and has no key of the other one. */
+export function checkInput({ path, table, at, format, partitions }: GivenInput, refuse: Refuse): void {
+  if ((path === undefined) === (table === undefined)) {
+    refuse(["input"], "expected exactly one of path and table");
+  }
+  if (table === undefined) {
+    if (at !== undefined) {
+      refuse(["input", "at"], "only a table has versions: name its folder with input.table in place of input.path");
+    }
+    return;
+  }
+  if (format !== undefined) {
+    refuse(["input", "format"], "a table knows the format of its files; leave this key out");
+  }
+  if (Object.keys(partitions).length > 0) {
+    refuse(["input", "partitions"], "a table knows the types of its columns; leave this key out");
+  }
+  if (/[*?[\]{}]/.test(table)) {
+    refuse(["input", "table"], "expected the folder of one table, without wildcards");
+  }
+}
+
+/** The input with its default keys; a table is the only path. */
+export function inputOf({ path = [], table, at = "latest", ...others }: GivenInput): InputSpec {
+  const folder = table === undefined ? undefined : folderOf(table);
+  return folder === undefined ? { path, at, ...others } : { path: [folder], table: folder, at, ...others };
+}
+
+/** A folder without a slash at its end, `.` and `//`, with which the names of its files begin. */
+function folderOf(table: string): string {
+  const [, scheme = "", path = ""] = /^(\w+:\/\/)?(.*)$/s.exec(table) ?? [];
+  const parts = path.split("/").filter((part, index) => (part !== "" || index === 0) && part !== ".");
+  return `${scheme}${parts.join("/")}`;
+}
 
 /** SQL does not tell names by case. */
 export function checkColumnNames({ columns }: Pick<InputSpec, "columns">, refuse: Refuse): void {

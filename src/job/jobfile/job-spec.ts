@@ -3,7 +3,15 @@ import { JobError } from "../../base/errors.js";
 import { z } from "../../base/zod.js";
 import { type ChecksSpec, checkChecks, checks } from "./checks-spec.js";
 import { type EngineSpec, engine } from "./engine-spec.js";
-import { type InputSpec, checkColumnNames, checkInput, checkModelPlace, input } from "./input-spec.js";
+import {
+  type InputSpec,
+  checkColumnNames,
+  checkInput,
+  checkInputPlaces,
+  checkModelPlace,
+  input,
+  inputOf,
+} from "./input-spec.js";
 import { type ChallengerSpec, type ModelSpec, challenger, model, parseOutputReference } from "./model-spec.js";
 import {
   type TargetSpecs,
@@ -14,7 +22,17 @@ import {
   splitTable,
 } from "./output-spec.js";
 import { type ReportSpec, report } from "./report-spec.js";
-import { attempt, autoOrCount, checking, count, isTimeZone, plan, type Refuse, showFound, verdict } from "./values.js";
+import {
+  attempt,
+  autoOrCount,
+  checking,
+  countFrom,
+  isTimeZone,
+  plan,
+  type Refuse,
+  showFound,
+  verdict,
+} from "./values.js";
 
 /** Rows whose key, features and model are those of an earlier run take its predictions. */
 interface ReuseSpec {
@@ -107,7 +125,10 @@ const output = z.strictObject({
 
 const rejectLimitError = "expected a count, or a percentage such as 0.1%";
 const rejectLimit = z.union(
-  [count(0, Number.MAX_SAFE_INTEGER), z.string().refine(isPercentage, { error: rejectLimitError, params: showFound })],
+  [
+    countFrom(0, Number.MAX_SAFE_INTEGER),
+    z.string().refine(isPercentage, { error: rejectLimitError, params: showFound }),
+  ],
   { error: rejectLimitError },
 );
 
@@ -142,7 +163,7 @@ const job = z.strictObject({
     .optional()
     .meta(attempt)
     .describe(
-      "A second model that scores the same rows: how its predictions agree with the published ones is shown. See challenger.md.",
+      "A second model that scores the same rows: how its predictions agree with the published ones is shown. See new-model.md.",
     ),
   engine: engine.prefault({}).meta(attempt),
   output,
@@ -167,7 +188,7 @@ const job = z.strictObject({
     ),
   retry: z
     .strictObject({
-      max_seconds: count(0, 86_400)
+      max_seconds: countFrom(0, 86_400)
         .default(300)
         .meta(attempt)
         .describe("Seconds to retry while the database or the object store is unavailable, before exit code 75."),
@@ -192,6 +213,7 @@ const named = job.superRefine(
   checking((spec: GivenJob, refuse) => {
     checkOutputNames(spec, refuse);
     checkReferences(spec, refuse);
+    checkInput(spec.input, refuse);
     checkColumnNames(spec.input, refuse);
     checkPlaces(spec, refuse);
   }),
@@ -207,6 +229,7 @@ function withDefaults({ max_rejects: given, challenger: other, ...spec }: z.outp
   const { cast, missing } = spec.model;
   return {
     ...spec,
+    input: inputOf(spec.input),
     max_rejects: given ?? (spec.checks?.on_fail === "hold" ? "100%" : "0.1%"),
     ...(other && { challenger: { ...other, cast: other.cast ?? cast, missing: other.missing ?? missing } }),
   };
@@ -265,7 +288,7 @@ function checkReuse({ key }: ReuseSpec, { columns, lineage, postgres }: GivenJob
 }
 
 function checkPlaces({ input: from, model: by, output: { parquet }, checks: given }: GivenJob, refuse: Refuse): void {
-  checkInput(from, given?.golden?.path, refuse);
+  checkInputPlaces(from, given?.golden?.path, refuse);
   checkModelPlace(by, refuse);
   if (parquet !== undefined) {
     checkParquet(parquet, refuse);

@@ -338,7 +338,10 @@ export const pipeName = "stdin";
 
 /** Keys that a pipe does not use: places of input and output, completeness checks, commits and notifications. */
 const unused = [
-  ...["path", "format", "ready", "wait", "min_rows", "partitions", "verify", "spool"].map((key) => ["input", key]),
+  ...["path", "table", "at", "format", "ready", "wait", "min_rows", "partitions", "verify", "spool"].map((key) => [
+    "input",
+    key,
+  ]),
   ...["endpoint", "region", "path_style", "request_payer", "timeouts"].map((key) => ["input", key]),
   ["output", "parquet"],
   ["output", "postgres"],

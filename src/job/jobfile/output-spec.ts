@@ -2,7 +2,7 @@ import { didYouMean } from "../../base/suggest.js";
 import { z } from "../../base/zod.js";
 import { needlessKeys, storeKeys, type StoreSpec } from "./input-spec.js";
 import { isObjectUri, objectFolder, objectUriProblem, otherStoreProblem, parseObjectUri } from "./uri.js";
-import { count, name, outputName, plan, type Refuse, secret, showFound, text } from "./values.js";
+import { countFrom, name, outputName, plan, type Refuse, secret, showFound, text } from "./values.js";
 
 /** A key for each kind of target. Exactly one is there; none where rows go through a pipe. */
 export interface TargetSpecs {
@@ -185,7 +185,7 @@ export const postgresOutput = z.strictObject({
     .default("infer_batch")
     .meta(plan)
     .describe("Schema of the control tables (plan, progress, rejects). Created on first use."),
-  keep_previous: count(0, 100).default(1).describe("For replace: previous tables kept for `infer-batch rollback`."),
+  keep_previous: countFrom(0, 100).default(1).describe("For replace: previous tables kept for `infer-batch rollback`."),
   on_duplicate: z
     .enum(["fail", "last"])
     .default("fail")
@@ -205,13 +205,13 @@ export const postgresOutput = z.strictObject({
     ),
   timeouts: z
     .strictObject({
-      connect: count(1, 3600).default(10).describe("Seconds to connect."),
-      statement: count(1, 86_400)
+      connect: countFrom(1, 3600).default(10).describe("Seconds to connect."),
+      statement: countFrom(1, 86_400)
         .default(120)
         .describe(
           "Longest time in seconds for a SQL statement that writes or commits a span. A connection that is silent for longer is closed.",
         ),
-      lock: count(1, 3600)
+      lock: countFrom(1, 3600)
         .default(10)
         .describe(
           "Seconds to wait for a lock that another attempt holds. After that, if that attempt hangs, its database session is ended.",

@@ -1,7 +1,7 @@
 import { columnsIn, parseTemplate, type ResponseColumn, type ResponseColumns } from "../../models/binding/prompt.js";
 import { z } from "../../base/zod.js";
 import type { ServerSpec } from "./server-spec.js";
-import { anyNumber, attempt, checking, count, name, type Refuse, text, tokenizerPath } from "./values.js";
+import { anyNumber, attempt, checking, countFrom, name, type Refuse, text, tokenizerPath } from "./values.js";
 
 /** What a model is asked for each row. Texts have places for values of columns: `{{column}}`. */
 export interface PromptSpec {
@@ -72,7 +72,7 @@ const prompt = z
     input: template
       .optional()
       .describe('Text to be embedded, as "{{body}}", in place of user: the output is a list column `embedding`.'),
-    max_input_tokens: count(1, 10_000_000)
+    max_input_tokens: countFrom(1, 10_000_000)
       .optional()
       .describe(
         "Most tokens of a row's prompt, four bytes of its texts counted as one. A row with more is rejected as prompt_too_long, or cut: see truncate.",
@@ -126,7 +126,7 @@ const prompt = z
 /** Keys of requests that follow from other keys of the spec. */
 const ownKeys = new Set(["model", "messages", "input", "stream", "stream_options", "n", "response_format"]);
 
-const mostTokens = count(1, 10_000_000);
+const mostTokens = countFrom(1, 10_000_000);
 
 const sampling = z
   .looseObject({
@@ -156,7 +156,7 @@ const money = anyNumber.refine((given) => given >= 0, "expected a number from 0"
 
 const budget = z
   .strictObject({
-    max_tokens: count(1, Number.MAX_SAFE_INTEGER)
+    max_tokens: countFrom(1, Number.MAX_SAFE_INTEGER)
       .optional()
       .describe("Most tokens of prompts and answers, over all attempts and workers of a run."),
     max_cost: money
@@ -189,7 +189,7 @@ const responseColumn = z
     enum: z.array(z.string()).min(1).max(1000).optional().describe("The texts that an answer may have."),
     minimum: anyNumber.optional().describe("Smallest number."),
     maximum: anyNumber.optional().describe("Largest number."),
-    max_length: count(1, 1_000_000).optional().describe("Most characters of a text."),
+    max_length: countFrom(1, 1_000_000).optional().describe("Most characters of a text."),
     description: z.string().optional().describe("Describes this column to the model."),
   })
   .superRefine(

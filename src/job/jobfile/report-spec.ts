@@ -2,7 +2,7 @@ import { timeOfDay } from "../../base/texts.js";
 import { z } from "../../base/zod.js";
 import { isObjectUri, isPlainUrl } from "./uri.js";
 import { secretFile } from "./secrets.js";
-import { count, secret, text, textOrEmpty } from "./values.js";
+import { countFrom, secret, text, textOrEmpty } from "./values.js";
 
 /** How an attempt reports what it does. It may differ between attempts, and a failed report does not fail the run. */
 export interface ReportSpec {
@@ -101,7 +101,7 @@ export const report = z
       .enum(["get", "post"])
       .default("get")
       .describe("HTTP method of the calls. post sends the report, or the error, as JSON."),
-    timeout: count(1, 60)
+    timeout: countFrom(1, 60)
       .default(10)
       .describe("Seconds for a call, retries included. A call that fails never changes the exit code."),
   })

@@ -1,7 +1,7 @@
 import { isTensorType, type ModelSignature, numericTensorTypes, type TensorSignature } from "../../columns/tensor.js";
 import { z } from "../../base/zod.js";
 import { isPlainUrl } from "./uri.js";
-import { attempt, autoOrCount, checking, count, plan, type Refuse, secret, text } from "./values.js";
+import { attempt, autoOrCount, checking, countFrom, plan, type Refuse, secret, text } from "./values.js";
 
 /** The body of a request: JSON in which a text `{{NAME}}` stands for values of the batch. */
 type RequestTemplate = Readonly<Record<string, unknown>>;
@@ -235,12 +235,12 @@ export const server = z
       .optional()
       .meta(secret)
       .describe("More headers of each request, as api-key: ${API_KEY}. Their values are treated as secrets."),
-    timeout: count(1, 3600)
+    timeout: countFrom(1, 3600)
       .optional()
       .describe(
         "Time limit of a request, in seconds. A request that takes longer is retried until retry.max_seconds. Default: 60; for openai 600.",
       ),
-    tries: count(1, 10)
+    tries: countFrom(1, 10)
       .optional()
       .describe("For openai: how often a row is asked until its answer is as model.response says. Default: 2."),
     flush_seconds: z

@@ -34,7 +34,7 @@ export const verdict = classed("verdict");
 export const secret = classed("secret");
 
 /** A number, or the text of one where `${…}` put it. */
-export function count(minimum: number, maximum: number): z.ZodType<number> {
+export function countFrom(minimum: number, maximum: number): z.ZodType<number> {
   const error = `expected a number from ${minimum} to ${maximum}`;
   return numberOrText(minimum, maximum, error);
 }

@@ -3,7 +3,15 @@ import type { JobSpec } from "../../job/jobfile/job-spec.js";
 import { type ModelSpec, modelUri } from "../../job/jobfile/model-spec.js";
 import { isModelUri, isServedUri } from "../../job/jobfile/uri.js";
 import { bindingRequest } from "./make-plan.js";
-import type { BindingRequest, Plan, PlanTarget, PlannedChecks, PlannedModel, PlannedShard } from "./plan.js";
+import type {
+  BindingRequest,
+  PinnedTable,
+  Plan,
+  PlanTarget,
+  PlannedChecks,
+  PlannedModel,
+  PlannedShard,
+} from "./plan.js";
 import { shortDigest } from "./identity.js";
 import { shellWord } from "../../base/texts.js";
 
@@ -86,6 +94,7 @@ export function compareSpec(plan: Plan, spec: JobSpec): string[] {
   const requested = bindingRequest(spec);
   return [
     ...difference("timezone", plan.timezone, spec.timezone),
+    ...tableDifference(plan.input.table, spec.input),
     ...modelDifference("model", plan.model, spec.model),
     ...difference("model.inputs", plan.request.inputs, requested.inputs),
     ...difference("model.outputs", plan.request.outputs, requested.outputs),
@@ -106,6 +115,11 @@ export function compareSpec(plan: Plan, spec: JobSpec): string[] {
     ),
     ...(plan.checks === null || spec.checks === undefined ? [] : compareChecks(plan.checks, spec.checks)),
   ];
+}
+
+function tableDifference(planned: PinnedTable | undefined, { table, at }: JobSpec["input"]): string[] {
+  const differences = difference("input.table", planned?.uri ?? null, table ?? null);
+  return differences.length > 0 || table === undefined ? differences : difference("input.at", planned?.at, at);
 }
 
 function compareChecks({ golden, profile, slices, sql = {} }: PlannedChecks, checks: ChecksSpec): string[] {

@@ -10,8 +10,12 @@ export interface LakeTable {
   readonly log: string;
   /** Whether a file in that folder belongs to such a log, by its name. */
   readonly isLogFile: (name: string) => boolean;
-  /** A command that exports the current rows of a table. */
-  readonly exportBy: (table: string) => string;
+  /** How the current rows of a table are read. */
+  readonly remedy: (table: string) => string;
+}
+
+function asTable(table: string): string {
+  return `read the table's current rows: write input.table: ${table} in place of input.path`;
 }
 
 /** The table formats that are recognized. */
@@ -20,29 +24,28 @@ export const lakeTables: readonly LakeTable[] = [
     format: "Delta Lake",
     log: "_delta_log",
     isLogFile: (name) => /\.json$|\.parquet$|^_last_checkpoint$/.test(name),
-    exportBy: (table) => `COPY (FROM delta_scan('${table}')) TO 'snapshot.parquet' in DuckDB`,
+    remedy: asTable,
   },
   {
     format: "Iceberg",
     log: "metadata",
     isLogFile: (name) => /^(v\d+|\d{5,}-.*)(\.gz)?\.metadata\.json(\.gz)?$|^snap-.*\.avro$|-m\d+\.avro$/.test(name),
-    exportBy: (table) => `COPY (FROM iceberg_scan('${table}')) TO 'snapshot.parquet' in DuckDB`,
+    remedy: asTable,
   },
   {
     format: "Hudi",
     log: ".hoodie",
     isLogFile: () => true,
-    exportBy: (table) => `spark.read.format("hudi").load("${table}").write.parquet("snapshot") in Spark`,
+    remedy: (table) =>
+      `export the table's current rows and read those (spark.read.format("hudi").load("${table}").write.parquet("snapshot") in Spark), or list the current files by their full paths, without wildcards`,
   },
 ];
 
 /** The SPEC_INVALID error for a pattern that matches a table's data files. */
-export function lakeTableError(pattern: string, table: string, { format, exportBy }: LakeTable): JobError {
+export function lakeTableError(pattern: string, table: string, { format, remedy }: LakeTable): JobError {
   return new JobError(
     "SPEC_INVALID",
     `${pattern} matches data files of the ${format} table ${table}, those of deleted and rewritten rows among them`,
-    {
-      hint: `export the table's current rows and read those (${exportBy(table)}), or list the current files by their full paths, without wildcards`,
-    },
+    { hint: remedy(table) },
   );
 }

@@ -5,6 +5,7 @@ import { modelUri } from "../../job/jobfile/model-spec.js";
 import type {
   BindingRequest,
   PinnedRun,
+  PinnedTable,
   Plan,
   PlannedChecks,
   PlannedModel,
@@ -34,6 +35,8 @@ interface PlanInputs {
   readonly shards: readonly PlannedShard[];
   /** Whether all shards have the same columns, of the same types. */
   readonly uniform: boolean;
+  /** The table whose files the shards are; undefined: they are files that `input.path` names. */
+  readonly table?: PinnedTable | undefined;
   readonly model: Omit<PlannedModel, "uri">;
   readonly contract: Contract;
   /** About the time of one session; 0 when it was not measured. */
@@ -67,6 +70,7 @@ export function makePlan(facts: PlanInputs): Plan {
       format: "parquet",
       rows: Math.min(rows, facts.mostRows ?? rows),
       ...(facts.uniform ? { uniform: true } : {}),
+      ...(facts.table === undefined ? {} : { table: facts.table }),
       shards,
     },
     model: { uri: modelUri(spec.model), ...model },

@@ -20,6 +20,21 @@ export interface PlannedShard {
   readonly sha256?: string | undefined;
 }
 
+/** A table as the plan pins it: whatever is written to it later, the run reads this version. */
+export interface PinnedTable {
+  /** As the spec has it. */
+  readonly uri: string;
+  /** `input.at` of the spec. */
+  readonly at: string;
+  readonly format: "delta" | "iceberg";
+  /** The version of a Delta table, or the id of a snapshot of an Iceberg table. */
+  readonly version: string;
+  /** The id of the schema that an Iceberg table is read with. */
+  readonly schemaId?: number | undefined;
+  /** Rows of the shards that the table has removed. */
+  readonly removedRows: number;
+}
+
 /**
  * What a run does, fixed before any row is scored: made of the spec, and of what input, model and target were then. Spans
  * are derived from it (spans.ts), so that a plan of 100,000 shards stays small.
@@ -37,6 +52,8 @@ export interface Plan {
     readonly rows: number;
     /** Whether all shards have the same columns, of the same types; small shards are then read together. */
     readonly uniform?: true | undefined;
+    /** The table whose files the shards are; absent: they are files that `input.path` names. */
+    readonly table?: PinnedTable | undefined;
   };
   readonly model: PlannedModel;
   /** The bindings that the spec asks for. A later attempt compares them without opening the model. */

@@ -1,16 +1,8 @@
 import { z } from "../../base/zod.js";
-import type { ColumnType, ScalarType } from "../../columns/types.js";
+import type { ColumnType, ScalarType, TableColumn } from "../../columns/types.js";
 import { JobError } from "../../base/errors.js";
 import { rowsOfDelta, type RemovedRows, unpackZ85 } from "./removed-rows.js";
-import {
-  damaged,
-  insideOf,
-  type LakeColumn,
-  type LakeFile,
-  type LakeReader,
-  type LakeSnapshot,
-  unread,
-} from "./snapshot.js";
+import { damaged, insideOf, type LakeFile, type LakeReader, type LakeSnapshot, unread } from "./snapshot.js";
 
 /** Features of readers that change nothing here, or are read. */
 const knownFeatures = new Set([
@@ -277,14 +269,19 @@ function snapshotOf(
     throw unread(table, `files of format ${meta.format.provider}`, "export the rows to Parquet files");
   }
   const columns = columnsOf(table, meta);
-  const names = new Map(columns.map(({ name, storedName }) => [storedName, name]));
+  const parted = new Map(columns.flatMap((column) => column.storedNames.map((name) => [name, column])));
   let files: LakeFile[];
   try {
-    files = [...state.files.values()].map((add) => fileOf(place, { add, names }));
+    files = [...state.files.values()].map((add) => fileOf(place, { add, parted }));
   } catch (error) {
     throw damaged(table, "_delta_log", error);
   }
-  return { version: String(version), columns, files: files.toSorted((left, right) => (left.uri < right.uri ? -1 : 1)) };
+  return {
+    version: String(version),
+    schemaId: undefined,
+    columns,
+    files: files.toSorted((left, right) => (left.uri < right.uri ? -1 : 1)),
+  };
 }
 
 interface SchemaField {
@@ -293,7 +290,10 @@ interface SchemaField {
   readonly metadata?: Readonly<Record<string, unknown>> | undefined;
 }
 
-function columnsOf(table: string, { schemaString, configuration }: z.infer<typeof metaData>): readonly LakeColumn[] {
+function columnsOf(
+  table: string,
+  { schemaString, partitionColumns, configuration }: z.infer<typeof metaData>,
+): readonly TableColumn[] {
   const mode = configuration?.["delta.columnMapping.mode"] ?? "none";
   if (!["none", "name", "id"].includes(mode)) {
     throw unread(table, `column mapping ${mode}`, "copy the rows into a table without it");
@@ -302,10 +302,11 @@ function columnsOf(table: string, { schemaString, configuration }: z.infer<typeo
     const { fields } = JSON.parse(schemaString) as { fields: readonly SchemaField[] };
     return fields.map(({ name, type, metadata = {} }) => ({
       name,
-      storedName: mode === "none" ? name : String(metadata["delta.columnMapping.physicalName"]),
+      storedNames: [mode === "none" ? name : String(metadata["delta.columnMapping.physicalName"])],
       fieldId: mode === "id" ? Number(metadata["delta.columnMapping.id"]) : undefined,
-      type: typeOf(type),
-      default: undefined,
+      type: partitionColumns.includes(name) && type === "binary" ? undefined : typeOf(type),
+      default: null,
+      isPartition: partitionColumns.includes(name),
     }));
   } catch (error) {
     throw damaged(table, "schemaString", error);
@@ -348,7 +349,7 @@ function typeOf(type: unknown): ColumnType | undefined {
 
 function fileOf(
   { reader, table }: Place,
-  { add, names }: { readonly add: AddAction; readonly names: ReadonlyMap<string, string> },
+  { add, parted }: { readonly add: AddAction; readonly parted: ReadonlyMap<string, TableColumn> },
 ): LakeFile {
   const { path, partitionValues, size, stats, deletionVector: vector } = add;
   if (/^[\w+.-]+:/.test(path) || path.startsWith("/")) {
@@ -362,13 +363,23 @@ function fileOf(
     uri: insideOf(table, decodeURIComponent(path)),
     sizeBytes: size,
     rows: rowsIn(stats),
-    // An empty text is NULL in the log.
     partition: new Map(
-      Object.entries(partitionValues).map(([name, value]) => [names.get(name) ?? name, value === "" ? null : value]),
+      Object.entries(partitionValues).map(([name, value]) => {
+        const column = parted.get(name);
+        return [column?.name ?? name, partitionText(value, column?.type)];
+      }),
     ),
     removedCount: vector?.cardinality ?? 0,
     removed: async () => (vector ? await removedBy({ reader, table }, vector) : new Uint32Array(0)),
   };
+}
+
+/** The value of a partition, of which the log has a text: an empty one is NULL. Times without a zone are in UTC. */
+function partitionText(value: string | null, type: ColumnType | undefined): string | null {
+  if (value === null || value === "") {
+    return null;
+  }
+  return type === "timestamp[us, UTC]" && !/(?:Z|[+-]\d{2}:?\d{2})$/.test(value) ? `${value}+00` : value;
 }
 
 function rowsIn(stats: string | null | undefined): number | undefined {

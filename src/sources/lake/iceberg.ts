@@ -1,5 +1,5 @@
 import { gunzipSync } from "node:zlib";
-import type { ColumnType, ScalarType } from "../../columns/types.js";
+import type { ColumnType, ScalarType, TableColumn } from "../../columns/types.js";
 import { JobError } from "../../base/errors.js";
 import { z } from "../../base/zod.js";
 import { avroRecords } from "./avro.js";
@@ -8,7 +8,6 @@ import {
   damaged,
   exactIntegers,
   insideOf,
-  type LakeColumn,
   type LakeFile,
   type LakeReader,
   type LakeSnapshot,
@@ -16,8 +15,14 @@ import {
   unread,
 } from "./snapshot.js";
 
-/** Which snapshot of a table is read: the one of a branch or a tag, one by id, or the last one before a time in ms from 1970. */
-export type IcebergVersion = { readonly ref: string } | { readonly snapshot: string } | { readonly before: number };
+/**
+ * Which snapshot of a table is read: the one of a branch or a tag, one by id, or the last one before a time in ms from 1970.
+ * `schemaId`: with another schema than it was written with.
+ */
+export type IcebergVersion =
+  | { readonly ref: string }
+  | { readonly snapshot: string; readonly schemaId?: number | undefined }
+  | { readonly before: number };
 
 /** Numbers of 64 bits, of which JSON may make numbers or bigints. */
 const long = z.union([z.number(), z.bigint()]);
@@ -134,17 +139,18 @@ export async function readIceberg(
     throw unread(table, `version ${meta["format-version"]} of Iceberg`, "copy the rows into a table of version 3");
   }
   const found = snapshotOf({ table, meta }, wanted);
-  const columns = columnsOf({ table, meta }, isBranch(meta, wanted) ? undefined : found);
+  const { schemaId, columns } = columnsOf({ table, meta }, schemaOf(meta, wanted, found));
   if (found === undefined) {
-    return { version: "0", columns, files: [] };
+    return { version: "0", schemaId, columns, files: [] };
   }
   const whereIs = (uri: string): string => (isCatalogs ? localName(uri) : relocated({ table, meta }, uri));
   const place = { reader, table, whereIs };
   const entries = await entriesOf(place, found);
   return {
     version: String(found["snapshot-id"]),
+    schemaId,
     columns,
-    files: filesOf(place, { entries, meta }).toSorted((left, right) => (left.uri < right.uri ? -1 : 1)),
+    files: filesOf(place, { entries, meta, columns }).toSorted((left, right) => (left.uri < right.uri ? -1 : 1)),
   };
 }
 
@@ -197,25 +203,46 @@ function snapshotOf(
 }
 
 /**
- * The columns that a snapshot had when it was written; those that the table has now for a branch, as other engines have it.
- * @param found undefined: the table's
+ * The schema that a snapshot is read with: the one that it was written with; the one that the table has now for a branch,
+ * as other engines have it.
  */
+function schemaOf(meta: Metadata, wanted: IcebergVersion, found: Snapshot | undefined): number | undefined {
+  const asked = "snapshot" in wanted ? wanted.schemaId : undefined;
+  return asked ?? (isBranch(meta, wanted) ? undefined : found?.["schema-id"]) ?? meta["current-schema-id"];
+}
+
 function columnsOf(
   { table, meta }: { readonly table: string; readonly meta: Metadata },
-  found: Snapshot | undefined,
-): readonly LakeColumn[] {
-  const id = found?.["schema-id"] ?? meta["current-schema-id"];
+  id: number | undefined,
+): Pick<LakeSnapshot, "schemaId" | "columns"> {
   const fields = (meta.schemas?.find((each) => each["schema-id"] === id) ?? meta.schema)?.fields;
   if (fields === undefined) {
     throw damaged(table, "its metadata", `there is no schema ${id}`);
   }
-  return fields.map((each) => ({
-    name: each.name,
-    storedName: each.name,
-    fieldId: each.id,
-    type: typeOf(each.type),
-    default: textOf(each["initial-default"]),
-  }));
+  const mapped = nameMapping(table, meta);
+  const columns = fields.map((each) => {
+    const { "initial-default": initial } = each;
+    const text = textOf(initial);
+    const isKnown = initial === undefined || initial === null || text !== undefined;
+    const { id: fieldId, name } = each;
+    const storedNames = mapped.get(fieldId) ?? [];
+    const type = isKnown ? typeOf(each.type) : undefined;
+    return { name, storedNames, fieldId, type, default: text ?? null, isPartition: false };
+  });
+  return { schemaId: id, columns };
+}
+
+const mappedNames = z.array(z.object({ "field-id": z.number().optional(), names: z.array(z.string()) }));
+
+/** Names that columns have in files which do not number them, by id. */
+function nameMapping(table: string, { properties }: Metadata): ReadonlyMap<number, readonly string[]> {
+  const property = "schema.name-mapping.default";
+  try {
+    const mapped = mappedNames.parse(JSON.parse(properties[property] ?? "[]"));
+    return new Map(mapped.flatMap(({ "field-id": id, names }) => (id === undefined ? [] : [[id, names] as const])));
+  } catch (error) {
+    throw damaged(table, property, error);
+  }
 }
 
 /** A value as text; undefined: there is none, or it has parts. */
@@ -337,7 +364,11 @@ async function recordsOf<T>({ reader, table }: Place, name: string, type: z.ZodT
 
 function filesOf(
   place: Located,
-  { entries, meta }: { readonly entries: readonly Entry[]; readonly meta: Metadata },
+  {
+    entries,
+    meta,
+    columns,
+  }: { readonly entries: readonly Entry[]; readonly meta: Metadata; readonly columns: readonly TableColumn[] },
 ): LakeFile[] {
   const { table, whereIs } = place;
   const deletes = entries.filter(({ file }) => (file.content ?? content.data) !== content.data);
@@ -350,11 +381,7 @@ function filesOf(
   }
   const removal = removalsOf(place, deletes);
   const specs = new Map(meta["partition-specs"].map((spec) => [spec["spec-id"], spec.fields]));
-  const names = new Map(
-    (meta.schemas ?? [meta.schema ?? { fields: [] }]).flatMap(({ fields }) =>
-      fields.map(({ id, name }) => [id, name] as const),
-    ),
-  );
+  const byId = new Map(columns.map((column) => [column.fieldId, column]));
   return entries
     .filter(({ file }) => (file.content ?? content.data) === content.data)
     .map(({ file, sequence, spec }) => {
@@ -366,20 +393,59 @@ function filesOf(
         );
       }
       const { removedCount, removed } = removal({ path: file.file_path, sequence, rows: Number(file.record_count) });
-      const identities = (specs.get(spec) ?? []).filter(({ transform }) => transform === "identity");
+      const fields = specs.get(spec) ?? [];
+      const values = Object.values(file.partition);
+      if (values.length !== fields.length) {
+        throw damaged(table, file.file_path, `it has ${values.length} partition values, its spec ${fields.length}`);
+      }
       return {
         uri: whereIs(file.file_path),
         sizeBytes: Number(file.file_size_in_bytes),
         rows: Number(file.record_count),
         partition: new Map(
-          identities.map(({ "source-id": id, name }) => {
-            return [names.get(id) ?? name, textOf(file.partition[name]) ?? null];
+          fields.flatMap(({ "source-id": id, transform }, index) => {
+            const column = byId.get(id);
+            return transform === "identity" && column?.type !== undefined
+              ? [[column.name, partitionText(values[index], column.type)]]
+              : [];
           }),
         ),
         removedCount,
         removed,
       };
     });
+}
+
+/** The value of a partition as a text that SQL casts; null: NULL. */
+function partitionText(value: unknown, type: ColumnType): string | null {
+  if (value === null || value === undefined) {
+    return null;
+  }
+  if (value instanceof Uint8Array) {
+    const hex = Buffer.from(value).toString("hex");
+    if (typeof type === "object" && type.kind === "decimal") {
+      return decimalText(BigInt.asIntN(value.length * 8, BigInt(`0x${hex === "" ? "0" : hex}`)), type.scale);
+    }
+    return type === "uuid" ? hex.replace(/^(.{8})(.{4})(.{4})(.{4})(.{12})$/, "$1-$2-$3-$4-$5") : hex;
+  }
+  if (type === "date32") {
+    return new Date(Number(value) * 86_400_000).toISOString().slice(0, 10);
+  }
+  if (typeof value === "bigint" && typeof type === "string" && /^time/.test(type)) {
+    const [perSecond, digits] = type.includes("ns") ? [1_000_000_000n, 9] : [1_000_000n, 6];
+    const fraction = ((value % perSecond) + perSecond) % perSecond;
+    const time = new Date(Number((value - fraction) / perSecond) * 1000).toISOString().slice(0, 19);
+    const exact = `${time.replace("T", " ")}.${String(fraction).padStart(digits, "0")}`;
+    return type.startsWith("time64") ? exact.slice(11) : `${exact}${type.endsWith("UTC]") ? "+00" : ""}`;
+  }
+  return String(value as string | number | bigint | boolean);
+}
+
+/** A decimal of so many digits behind its point. */
+function decimalText(unscaled: bigint, scale: number): string {
+  const digits = String(unscaled < 0n ? -unscaled : unscaled).padStart(scale + 1, "0");
+  const at = digits.length - scale;
+  return `${unscaled < 0n ? "-" : ""}${digits.slice(0, at)}${scale === 0 ? "" : `.${digits.slice(at)}`}`;
 }
 
 interface DataFile {

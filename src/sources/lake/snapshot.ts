@@ -1,4 +1,4 @@
-import type { ColumnType } from "../../columns/types.js";
+import type { TableColumn } from "../../columns/types.js";
 import { JobError, messageOf } from "../../base/errors.js";
 import { z } from "../../base/zod.js";
 import type { RemovedRows } from "./removed-rows.js";
@@ -7,22 +7,11 @@ import type { RemovedRows } from "./removed-rows.js";
 export interface LakeSnapshot {
   /** The version of a Delta table, or the id of a snapshot of an Iceberg table. */
   readonly version: string;
-  readonly columns: readonly LakeColumn[];
+  /** The id of the schema of an Iceberg table. */
+  readonly schemaId: number | undefined;
+  readonly columns: readonly TableColumn[];
   /** In the order of their names. */
   readonly files: readonly LakeFile[];
-}
-
-/** A column of a table, or a field of one. */
-export interface LakeColumn {
-  readonly name: string;
-  /** How its data files name it, where that is another name. */
-  readonly storedName: string;
-  /** What files that number their columns know it by, which is more certain than a name; undefined: names count. */
-  readonly fieldId: number | undefined;
-  /** undefined: a type that is not read, such as a map or a variant. */
-  readonly type: ColumnType | undefined;
-  /** The value in files that are older than the column, as text; undefined: NULL. */
-  readonly default: string | undefined;
 }
 
 /** A data file of a snapshot. */
@@ -31,7 +20,7 @@ export interface LakeFile {
   readonly sizeBytes: number;
   /** Rows in the file, the removed ones among them; undefined: the table does not say. */
   readonly rows: number | undefined;
-  /** Values of the columns that the table is partitioned by, by name; null: NULL. They are not in the file, or the same there. */
+  /** Values of columns that the table is partitioned by, as texts that SQL can cast, by name; null: NULL. */
   readonly partition: ReadonlyMap<string, string | null>;
   /** How many of its rows the table has removed; undefined: `removed` tells. */
   readonly removedCount: number | undefined;

@@ -1,10 +1,14 @@
 import { readFile } from "node:fs/promises";
+import type { TableColumn } from "../../columns/types.js";
 import type { ListedShard } from "../../run/plan/compare.js";
+import type { PinnedTable } from "../../run/plan/plan.js";
 import { JobError } from "../../base/errors.js";
-import type { Source } from "../source.js";
+import { mapBounded } from "../../base/promises.js";
+import { joinListings } from "../listing.js";
+import type { Listing, OpenShard, Source } from "../source.js";
 import { type DeltaVersion, readDelta } from "./delta.js";
 import { type IcebergVersion, newestMetadata, readIceberg } from "./iceberg.js";
-import { type LakeReader, type LakeSnapshot, mostMetadataBytes } from "./snapshot.js";
+import { damaged, type LakeFile, type LakeReader, type LakeSnapshot, mostMetadataBytes } from "./snapshot.js";
 
 /** What a table is, as its folder shows. */
 export type LakeFormat = "delta" | "iceberg";
@@ -76,10 +80,16 @@ async function formatOf(source: Pick<Source, "listNames">, table: string): Promi
   return delta.length > 0 ? "delta" : "iceberg";
 }
 
-/** The version of a table that a spec or a plan names. */
+/** A version of a table. */
 export interface LakeVersion {
   readonly format: LakeFormat;
   readonly snapshot: LakeSnapshot;
+}
+
+interface LakePlace {
+  readonly source: Pick<Source, "listNames">;
+  readonly reader: LakeReader;
+  readonly table: string;
 }
 
 /**
@@ -87,23 +97,175 @@ export interface LakeVersion {
  * @param at as `input.at` has it: latest, a version or an id, a time in ISO 8601, a branch or a tag
  * @throws JobError FILE_MISSING, SPEC_INVALID, SHARD_CORRUPT
  */
-export async function readLake(
-  {
-    source,
-    reader,
-    table,
-  }: { readonly source: Pick<Source, "listNames">; readonly reader: LakeReader; readonly table: string },
-  at: string,
-): Promise<LakeVersion> {
+export async function readLake(place: LakePlace, at: string): Promise<LakeVersion> {
+  const { source, reader, table } = place;
   const format = await formatOf(source, table);
-  if (format === "delta") {
-    return { format, snapshot: await readDelta(reader, table, deltaVersion(table, at)) };
+  return format === "delta"
+    ? { format, snapshot: await readDelta(reader, table, deltaVersion(table, at)) }
+    : { format, snapshot: await readIcebergAt(place, icebergVersion(at)) };
+}
+
+async function readIcebergAt({ reader, table }: LakePlace, version: IcebergVersion): Promise<LakeSnapshot> {
+  const at = await newestMetadata(reader, table);
+  return await readIceberg(reader, { table, at, isCatalogs: false }, version);
+}
+
+/** Reads the version of a table that a plan names. @throws JobError INPUT_CHANGED where it is gone */
+async function readPinned(place: LakePlace, { format, version, schemaId }: PinnedTable): Promise<LakeSnapshot> {
+  const { reader, table } = place;
+  try {
+    return format === "delta"
+      ? await readDelta(reader, table, { version: Number(version) })
+      : await readIcebergAt(place, version === "0" ? { ref: "main" } : { snapshot: version, schemaId });
+  } catch (error) {
+    throw error instanceof JobError && error.code === "FILE_MISSING" ? ofPlan(error) : error;
   }
-  const metadata = await newestMetadata(reader, table);
+}
+
+/** An error about files that a plan names, and that are gone. */
+function ofPlan(error: JobError): JobError {
+  return new JobError("INPUT_CHANGED", error.message, { hint: goneHint, cause: error });
+}
+
+const goneHint =
+  "the run reads the version that it was planned with, and a clean-up (VACUUM, expire_snapshots) has removed what that needs; committed spans are kept. Restore the files and run again, or give up this run with --new-run, which reads the newest version; keep versions for longer than a run takes";
+
+/** Shards that are looked up with one call, and calls at once. */
+const lookUps = { shards: 16, calls: 32 };
+
+interface ReadVersion {
+  readonly files: ReadonlyMap<string, LakeFile>;
+  readonly snapshot: LakeSnapshot;
+}
+
+interface TableOptions {
+  /** Its folder, which stands for the table where patterns are listed; other patterns name files. */
+  readonly table: string;
+  readonly at: string;
+  /** The folder on this machine that opened shards are in. */
+  readonly folder: string;
+  readonly tools: LakeTools & AsyncDisposable;
+}
+
+/** A source of the rows of a table, which are those of its files. */
+export function tableSource(files: Source, { table, at, folder, tools }: TableOptions): Source {
+  const place = { source: files, reader: lakeReader(files, tools), table };
+  let read: ReadVersion | undefined;
   return {
-    format,
-    snapshot: await readIceberg(reader, { table, at: metadata, isCatalogs: false }, icebergVersion(at)),
+    readAhead: files.readAhead,
+    listNames: (folder) => files.listNames(folder),
+    exists: (uri) => files.exists(uri),
+    async list(patterns, pinned) {
+      if (patterns.length !== 1 || patterns[0] !== table) {
+        return await files.list(patterns);
+      }
+      const { format, snapshot } =
+        pinned === undefined
+          ? await readLake(place, at)
+          : { format: pinned.format, snapshot: await readPinned(place, pinned) };
+      read = { snapshot, files: new Map(snapshot.files.map((file) => [file.uri, file])) };
+      const listing = await listFiles(files, snapshot);
+      if (pinned === undefined) {
+        requireFiles(table, snapshot, listing);
+      }
+      const { version, schemaId } = snapshot;
+      const removedRows = pinned?.removedRows ?? (await countRemoved(snapshot));
+      return { ...listing, folders: [folder], table: { uri: table, at, format, version, schemaId, removedRows } };
+    },
+    async open(shard) {
+      const file = read?.files.get(shard.uri);
+      if (file === undefined && (read === undefined || shard.uri.startsWith(`${table}/`))) {
+        throw new Error(`${shard.uri} is opened before its table is read`);
+      }
+      return file === undefined || read === undefined
+        ? await files.open(shard)
+        : await openAsRows(files, shard, { file, columns: read.snapshot.columns });
+    },
+    async [Symbol.asyncDispose]() {
+      await tools[Symbol.asyncDispose]();
+      await files[Symbol.asyncDispose]();
+    },
   };
+}
+
+async function listFiles(files: Source, { files: named }: LakeSnapshot): Promise<Listing> {
+  const calls = Array.from({ length: Math.ceil(named.length / lookUps.shards) }, (_, call) =>
+    named.slice(call * lookUps.shards, (call + 1) * lookUps.shards).map(({ uri }) => uri),
+  );
+  const listings = await mapBounded(calls, lookUps.calls, (uris) => files.list(uris));
+  return { ...joinListings([]), shards: joinListings(listings).shards };
+}
+
+/** Refuses a version of which files are gone, or are not those that the table names. */
+function requireFiles(table: string, { version, files }: LakeSnapshot, { shards }: Listing): void {
+  const found = new Map(shards.map(({ uri, sizeBytes }) => [uri, sizeBytes]));
+  for (const { uri, sizeBytes } of files) {
+    const now = found.get(uri);
+    if (now === undefined) {
+      throw new JobError("FILE_MISSING", `reading version ${version} of table ${table}: its file ${uri} is not there`, {
+        hint: "a clean-up (VACUUM, expire_snapshots) removed it, or it was removed by hand: name a newer version with input.at, or restore the file",
+      });
+    }
+    if (now !== sizeBytes) {
+      throw damaged(table, uri, `it has ${now} bytes, the table says ${sizeBytes}`);
+    }
+  }
+}
+
+async function countRemoved({ files }: LakeSnapshot): Promise<number> {
+  const counts = await mapBounded(files, lookUps.calls, async ({ removedCount, removed }) =>
+    removedCount === undefined ? (await removed()).length : removedCount,
+  );
+  return counts.reduce((sum, count) => sum + count, 0);
+}
+
+/** Opens a file of a table, whose columns and rows become the table's. */
+async function openAsRows(
+  files: Source,
+  shard: ListedShard,
+  { file, columns }: { readonly file: LakeFile; readonly columns: readonly TableColumn[] },
+): Promise<OpenShard> {
+  const { uri, rows, partition } = file;
+  const opened = await orGone(() => files.open(shard));
+  let removed: Promise<Uint32Array> | undefined;
+  const { remote } = opened;
+  return {
+    path: opened.path,
+    name: opened.name,
+    partitions: partition,
+    table: {
+      // A file that lacks a column by which it is partitioned has the value of its partition.
+      columns: columns.map((column) =>
+        column.isPartition || !partition.has(column.name)
+          ? column
+          : { ...column, default: partition.get(column.name) ?? null },
+      ),
+      removed() {
+        removed ??= file.removed().then((all) => {
+          if ((all.at(-1) ?? -1) >= (rows ?? Number.POSITIVE_INFINITY)) {
+            throw damaged(uri, "its removed rows", `row ${all.at(-1)} of ${rows} is one of them`);
+          }
+          return all;
+        });
+        return removed;
+      },
+    },
+    remote: remote && {
+      fetch: (ranges, options) => orGone(() => remote.fetch(ranges, options)),
+      forget: () => remote.forget(),
+    },
+    check: () => orGone(() => opened.check()),
+    digest: (signal) => opened.digest(signal),
+    [Symbol.asyncDispose]: () => opened[Symbol.asyncDispose](),
+  };
+}
+
+async function orGone<T>(work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    throw error instanceof JobError && error.code === "INPUT_CHANGED" ? ofPlan(error) : error;
+  }
 }
 
 const instant = /^\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:Z|[+-]\d{2}:\d{2}))?$/;

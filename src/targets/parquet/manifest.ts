@@ -100,6 +100,8 @@ export interface Manifest {
   readonly model_sha256: string;
   /** The model's version and its origin in the registry; absent: the model has no versions. */
   readonly model?: ManifestModel | undefined;
+  /** The table that the rows are of, and its version; absent: they are of files. */
+  readonly table?: ManifestTable | undefined;
   readonly rows: number;
   readonly rows_rejected: number;
   readonly rows_filtered: number;
@@ -111,6 +113,13 @@ export interface Manifest {
   readonly profile: ProfileFile;
   /** What the attempt that finished the run did; for people and dashboards. */
   readonly attempt?: AttemptJson | undefined;
+}
+
+interface ManifestTable {
+  readonly uri: string;
+  readonly format: string;
+  /** The version of a Delta table, or the id of a snapshot of an Iceberg table. */
+  readonly version: string;
 }
 
 export interface ManifestModel {
@@ -160,6 +169,7 @@ const manifestSchema = z.object({
       tags: z.record(z.string(), z.string()).optional(),
     })
     .optional(),
+  table: z.object({ uri: z.string(), format: z.string(), version: z.string() }).optional(),
   rows: z.int(),
   rows_rejected: z.int(),
   rows_filtered: z.int(),
@@ -288,6 +298,7 @@ export function manifestText(
     job: plan.job,
     params: plan.params,
     model_sha256: plan.model.sha256,
+    ...tableOf(plan),
     ...modelOf(plan),
     rows: parts.reduce((sum, part) => sum + part.rows, 0),
     rows_rejected: parts.reduce((sum, part) => sum + part.rejected, 0),
@@ -299,6 +310,10 @@ export function manifestText(
     attempt,
   };
   return `${JSON.stringify(manifest, undefined, 1)}\n`;
+}
+
+function tableOf({ input: { table } }: Plan): Pick<Manifest, "table"> {
+  return table === undefined ? {} : { table: { uri: table.uri, format: table.format, version: table.version } };
 }
 
 function modelOf({ model: { uri, version, origin } }: Plan): Pick<Manifest, "model"> {

@@ -143,7 +143,13 @@ describe("a slice of a Parquet shard", () => {
   test("a slice of a Parquet shard whose units do not begin with its first row is read by the decoder", async () => {
     const asked: number[] = [];
     const decoder = {
-      units: () => Promise.resolve({ units: [], constants: new Map(), fitting: (count: number) => count }),
+      units: () =>
+        Promise.resolve({
+          units: [],
+          constants: new Map(),
+          removed: new Uint32Array(0),
+          fitting: (count: number) => count,
+        }),
       async *read([first]: readonly SliceRequest[]) {
         asked.push(first?.rowStart ?? -1);
         yield* [];
@@ -163,7 +169,12 @@ describe("a slice of a Parquet shard", () => {
     const decoder = {
       units: ({ rowStart, rowEnd }: SliceRequest) => {
         const unit = { format: "parquet", group: "gone", path: "/gone", groupStart: 0, columns: [], rowStart, rowEnd };
-        return Promise.resolve({ units: [unit], constants: new Map(), fitting: (count: number) => count });
+        return Promise.resolve({
+          units: [unit],
+          constants: new Map(),
+          removed: new Uint32Array(0),
+          fitting: (count: number) => count,
+        });
       },
       async *read([first]: readonly SliceRequest[]) {
         asked.push(first?.rowStart ?? -1);

@@ -8,7 +8,7 @@ import { emptyContract } from "../../support/batches.js";
 import { plenty } from "../../support/memory.js";
 
 const unit: Unit = { format: "parquet", rowStart: 0, rowEnd: 10, group: undefined };
-const request = { projection: emptyContract, constants: new Map(), limits: plenty };
+const request = { projection: emptyContract, constants: new Map(), removed: new Uint32Array(0), limits: plenty };
 
 /** What is told of a unit that a worker reads by `read`; undefined: the worker has ended. No row may come. */
 async function failuresOf(read: (() => never) | undefined): Promise<UnitFailure[]> {

@@ -30,6 +30,7 @@ const contract = {
 const scored: UnitRequest = {
   projection: contract,
   constants: new Map(),
+  removed: new Uint32Array(0),
   limits: plenty,
   scoring: { contract, tensors: ["score"], batchRows: 1000 },
 };
@@ -91,7 +92,10 @@ test.each(["parquet", "arrow"] as const)("memory for vectors comes back, however
   const once = most;
   for (const leaveAfter of [1, 3, 5, Number.POSITIVE_INFINITY]) {
     await readAll(scored, leaveAfter);
-    await readAll({ projection: contract, constants: new Map(), limits: plenty }, leaveAfter);
+    await readAll(
+      { projection: contract, constants: new Map(), removed: new Uint32Array(0), limits: plenty },
+      leaveAfter,
+    );
   }
 
   expect(calls).toBeGreaterThan(100);

@@ -9,7 +9,7 @@ import { emptyContract } from "../../support/batches.js";
 import { randomOf } from "../../support/random.js";
 import { plenty } from "../../support/memory.js";
 
-const request = { projection: emptyContract, constants: new Map(), limits: plenty };
+const request = { projection: emptyContract, constants: new Map(), removed: new Uint32Array(0), limits: plenty };
 const common = { format: "parquet", path: "a.parquet", columns: [] } as const;
 
 /** A thread that makes rows of nothing, some at a time, at its own pace, and waits when it holds too many. */

@@ -1,0 +1,135 @@
+import { type ColumnType, showType, type SourceColumn, type TableColumn, type TableRows } from "../../columns/types.js";
+import { quoteName, quoteText, sqlTypeOf } from "../../duckdb/sql.js";
+import { JobError } from "../../base/errors.js";
+import { refuseNames, rowNumberColumn } from "../sql/slice-sql.js";
+
+/** What a footer says of a column of values: see `Leaf`. */
+interface StoredLeaf {
+  readonly column: number;
+  readonly fieldId: number | undefined;
+  readonly path: readonly string[];
+  readonly type: number;
+  readonly annotation: string;
+}
+
+/** The columns of a file as those of a table. */
+export interface MappedColumns {
+  /** Names that the columns of the file have in the table, by their numbers; others are not the table's. */
+  readonly names: ReadonlyMap<number, string>;
+  /** What SQL selects of the file. */
+  readonly select: string;
+}
+
+/**
+ * Finds the columns of a table in a file: by their ids where the file numbers its columns, else by name.
+ * @throws JobError SPEC_INVALID where nothing says which columns these are
+ */
+export function mapColumns(leaves: readonly StoredLeaf[], { columns }: TableRows, path: string): MappedColumns {
+  refuseNames(
+    path,
+    columns.map(({ name }) => name),
+  );
+  const stored = new Map(leaves.map((leaf) => [leaf.column, leaf]));
+  const hasIds = leaves.some(({ fieldId }) => fieldId !== undefined);
+  if (!hasIds && columns.every(({ storedNames }) => storedNames.length === 0)) {
+    throw new JobError(
+      "SPEC_INVALID",
+      `reading ${path}: it does not number its columns, and the table has no names for them`,
+      {
+        hint: "set the table's property schema.name-mapping.default, or rewrite its data files",
+      },
+    );
+  }
+  const byId = new Map([...stored.values()].map((leaf) => [leaf.fieldId, leaf]));
+  const byName = new Map([...stored.values()].map((leaf) => [leaf.path[0], leaf]));
+
+  const names = new Map<number, string>();
+  const selected = columns.flatMap((column) => {
+    const { name, fieldId, storedNames, type, isPartition } = column;
+    if (isPartition || type === undefined) {
+      return [];
+    }
+    const isById = hasIds && fieldId !== undefined;
+    const leaf = isById ? byId.get(fieldId) : storedNames.map((other) => byName.get(other)).find(Boolean);
+    if (leaf !== undefined) {
+      names.set(leaf.column, name);
+    }
+    return [`${leaf === undefined ? absentSql(column, type) : storedSql(leaf, type)} AS ${quoteName(name)}`];
+  });
+  return { names, select: [rowNumberColumn, ...selected].join(", ") };
+}
+
+/** The value of a column in the rows of a file that does not have it. */
+function absentSql({ default: text }: TableColumn, type: ColumnType): string {
+  if (text === null) {
+    return `CAST(NULL AS ${sqlTypeOf(type)})`;
+  }
+  return type === "binary" ? `unhex(${quoteText(text)})` : `CAST(${quoteText(text)} AS ${sqlTypeOf(type)})`;
+}
+
+/** The number of a physical type of parquet.thrift. */
+const int96 = 3;
+
+function storedSql({ path: [name = ""], type: physical, annotation }: StoredLeaf, type: ColumnType): string {
+  const stored = quoteName(name);
+  if (type === "timestamp[us, UTC]" && (physical === int96 || !annotation.endsWith("UTC"))) {
+    return `timezone('UTC', ${stored})`; // a plain cast would take it for the time of the job's zone
+  }
+  // Nothing is cast where the types are equal; those of fields are.
+  return typeof type === "object" && type.kind === "struct" ? stored : `CAST(${stored} AS ${sqlTypeOf(type)})`;
+}
+
+/**
+ * The columns of a table, as its rows in a file have them. A column of the file that cannot become the table's has no
+ * type, so that a job which uses it is refused.
+ * @param stored the file's columns, with the names that they have in the table
+ */
+export function tableSchema(stored: readonly SourceColumn[], { columns }: TableRows): SourceColumn[] {
+  const inFile = new Map(stored.map((column) => [column.name, column]));
+  return columns.map(({ name, type, isPartition }): SourceColumn => {
+    if (type === undefined) {
+      return { name, sourceType: "a type that is not read", type };
+    }
+    if (isPartition) {
+      return { name, sourceType: showType(type), type, partition: true };
+    }
+    const found = inFile.get(name);
+    const fits =
+      found === undefined || found.onlyNulls === true || (found.type !== undefined && becomes(found.type, type));
+    return fits
+      ? { name, sourceType: sqlTypeOf(type), type }
+      : { name, sourceType: `${found.sourceType} in the file and ${showType(type)} in the table`, type: undefined };
+  });
+}
+
+/** Whether all values of a type are values of another one, as tables widen their columns. */
+function becomes(from: ColumnType, to: ColumnType): boolean {
+  if (showType(from) === showType(to)) {
+    return true;
+  }
+  const bits = integerBits(from);
+  if (typeof to === "string") {
+    return (
+      (bits !== undefined && (bits < (integerBits(to) ?? 0) || (to === "float64" && bits <= 32))) ||
+      (from === "float32" && to === "float64") ||
+      (from === "date32" && to === "timestamp[us]") ||
+      (from === "timestamp[us]" && to === "timestamp[us, UTC]")
+    );
+  }
+  if (to.kind === "list") {
+    return typeof from === "object" && from.kind === "list" && becomes(from.element, to.element);
+  }
+  if (to.kind === "struct") {
+    return false;
+  }
+  const whole = to.precision - to.scale;
+  return typeof from === "object"
+    ? from.kind === "decimal" && from.scale <= to.scale && from.precision - from.scale <= whole
+    : bits !== undefined && whole >= (bits <= 32 ? 10 : 20);
+}
+
+/** Bits of a signed integer type. */
+function integerBits(type: ColumnType): number | undefined {
+  const [, bits] = /^int(\d+)$/.exec(showType(type)) ?? [];
+  return bits === undefined ? undefined : Number(bits);
+}

@@ -1,0 +1,44 @@
+import { describe, expect, test } from "vitest";
+import { type CliResult, runCommand } from "../support/cli.js";
+import { scratch } from "../support/job.js";
+import { expectScored, type LakeAnswer, sparkAnswers, tableOf, writeLakeJob } from "../support/lakes.js";
+import { runInS3, upload } from "../support/s3-job.js";
+import { useS3 } from "../support/s3.js";
+
+const cases = [...sparkAnswers()];
+
+function versionOf({ at }: LakeAnswer): string {
+  return at === "latest" ? at : String(Object.values(at as object)[0]);
+}
+
+async function expectAnswer(columns: readonly string[], { rows }: LakeAnswer, ran: CliResult): Promise<void> {
+  expect(ran.stderr).not.toContain("error");
+  expect(ran.code).toBe(0);
+  await expectScored(scratch.path, rows, columns);
+  const told = JSON.parse(ran.stdout) as Record<"rows_scored" | "rows_filtered" | "rows_planned", number>;
+  expect(told.rows_scored).toBe(rows.length);
+  expect(told.rows_scored + told.rows_filtered).toBe(told.rows_planned);
+}
+
+describe("tables that Spark wrote are scored as Spark reads them, on a disk:", () => {
+  test.each(cases)("%s", async (name, answer) => {
+    const columns = Object.keys(answer.rows[0] ?? {});
+    const spec = await writeLakeJob(scratch.path, { table: tableOf(name, answer), at: versionOf(answer), columns });
+
+    await expectAnswer(columns, answer, await runCommand(["run", spec, "--json"]));
+  });
+});
+
+const s3 = useS3();
+
+s3.describe("and in S3:", () => {
+  test.each(cases)("%s", async (name, answer) => {
+    const bucket = await s3.server().createBucket();
+    await upload(bucket, tableOf(name, answer), "lake/table/");
+    const columns = Object.keys(answer.rows[0] ?? {});
+    const job = { table: `s3://${bucket.name}/lake/table/`, at: versionOf(answer), columns };
+    const spec = await writeLakeJob(scratch.path, { ...job, input: { spool: { path: "spool" } } });
+
+    await expectAnswer(columns, answer, await runInS3(["run", spec, "--json"], { port: s3.server().port }));
+  });
+});
