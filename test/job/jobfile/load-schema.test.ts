@@ -6,8 +6,8 @@ describe("a key that is not known", () => {
     [
       "in place of a known one",
       minimalSpec.replace("  path: in", "  pth: in"),
-      "job.yaml:4:3: input: expected exactly one of path and table",
       "job.yaml:4:3: input.pth: unknown key; did you mean `path`?",
+      "job.yaml:4:3: input: expected exactly one of path and table",
     ],
     [
       "at the top of the file",
