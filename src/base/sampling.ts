@@ -60,20 +60,3 @@ export function samplingError(places: readonly SampledSum[], all: number): numbe
   const variance = (squares * places.length) / (places.length - 1) / read ** 2;
   return (standardErrors * Math.sqrt(variance)) / perRow;
 }
-
-/** Errors that an estimate is lowered by: three standard errors. */
-const caution = 1.5;
-/** The lowest share of an estimate. If all that is measured lies in few places, the error alone would leave nothing of it. */
-const lowest = 1 / 8;
-
-/**
- * Returns what the sum over all rows is at least, for values that are not negative: exactly if all rows were read, and
- * otherwise with three standard errors to spare, but no less than was found, nor than an eighth of the estimate.
- * @param all the number of rows
- */
-export function leastSum(places: readonly SampledSum[], all: number): number {
-  const read = places.reduce((rows, place) => rows + place.read, 0);
-  const total = places.reduce((sum, place) => sum + place.sum, 0);
-  const estimate = (total / Math.max(1, read)) * all;
-  return Math.max(total, Math.floor(estimate * Math.max(lowest, 1 - caution * samplingError(places, all))));
-}

@@ -8,7 +8,7 @@ import type { FoundModel, Model, ModelPin, TokenizerFile } from "../models/place
 import { JobError, reworded } from "../base/errors.js";
 import type { MemoryBudget } from "../base/memory-budget.js";
 import type { ListedShard } from "../run/plan/compare.js";
-import type { PinnedTokenizer } from "../run/plan/plan.js";
+import type { PinnedTokenizer, RunId } from "../run/plan/plan.js";
 import type { Sha256 } from "../run/plan/identity.js";
 import type { AttemptRecord } from "../report/attempt-record.js";
 import type { Progress } from "../report/progress.js";
@@ -36,6 +36,8 @@ export interface ScoringContext {
   readonly lookAtPaid?: LookAtPaid | undefined;
   readonly earlierModels: EarlierModels;
   readonly sha256: Sha256;
+  /** The id of the first run of the job with these params. */
+  readonly base: RunId;
   readonly nowMs: () => number;
   /** The time of day, in milliseconds since 1970; `nowMs` is a clock that is never set. */
   readonly dateMs: () => number;
@@ -116,8 +118,6 @@ export interface JobContext extends ScoringContext {
   readonly newRun: boolean;
   /** A new run reuses predictions, too. Default: it scores all rows. */
   readonly reuse?: boolean | undefined;
-  /** Opens a reader of Parquet parts in a folder. */
-  readonly openPartReader: (folder: string) => Promise<PartReader>;
   /** Opens the rows of an earlier run. */
   readonly openStoredRows: (request: StoredRowsRequest) => Promise<StoredRowsReader>;
   /** Other runs of the job that the same command carries out. The command does not warn that they are unfinished. */
@@ -129,7 +129,7 @@ export interface JobContext extends ScoringContext {
 /** What differs from the context of the job whose rows are scored: another model, another target, another spec. */
 type SecondJob = Pick<
   JobContext,
-  "spec" | "sink" | "where" | "resolveModel" | "openEngine" | "record" | "progress" | "log"
+  "spec" | "base" | "sink" | "where" | "resolveModel" | "openEngine" | "record" | "progress" | "log"
 >;
 
 /** Joins two sets of rows, A and B, by their keys. Memory is bounded. */
@@ -170,12 +170,6 @@ export interface EarlierModels {
   find(earlier: EarlierModel): Promise<{ model: Model; openEngine: ScoringContext["openEngine"] } | undefined>;
   /** Keeps a copy of a model file of this machine in the cache, for a later run whose file is another one. */
   keep(model: EarlierModel): Promise<void>;
-}
-
-/** Reads Parquet parts of this program. */
-interface PartReader extends AsyncDisposable {
-  /** Yields the rows of a part in pieces, in order. @throws Error when fewer rows come than the part has */
-  rows(path: string, columns: readonly NamedType[]): AsyncGenerator<OutputRows>;
 }
 
 /** Which rows of an earlier run are read. */

@@ -23,6 +23,9 @@ import type { Plan } from "../run/plan/plan.js";
 import type { JobSpec } from "../job/jobfile/job-spec.js";
 import type { OpenSpan } from "./span.js";
 
+/** How many times as many rows are sampled where `input.where` may leave most of them out. */
+const filteredOut = 8;
+
 /**
  * Chooses the features of a run that are profiled; undefined for a run without checks. `keys`: output columns that
  * identify a row.
@@ -44,7 +47,8 @@ export function featurePlanOf(
   const all = [...new Map(featureColumnsOf(contract, new Set(named)).map((column) => [column.name, column])).values()];
   const columns = all.slice(0, profiledColumns);
   const left = all.slice(profiledColumns).map(({ name }) => name);
-  const every = checks.sampleEvery ?? sampleEvery(input.rows);
+  const isFiltered = contract.expressions?.list.some(({ kind }) => kind === "where") === true;
+  const every = sampleEvery(isFiltered ? input.rows / filteredOut : input.rows);
   return { columns, left, spanRows: commitRows, every, bins: binsOf(contract, columns.length) };
 }
 

@@ -496,7 +496,7 @@ const coalescedBytes = 16 * 1024 * 1024;
 /**
  * Groups neighbouring slices that one query reads: whole, small shards of one folder. A query costs milliseconds, as
  * many for a hundred rows as for ten thousand. If committed rows are between two slices, a new group begins: the rows
- * of a group are numbered without a gap.
+ * of a group are numbered without a gap. @public so that tests call it
  */
 export function* coalesceSlices(slices: Iterable<SliceOfRun>, limits: CoalesceLimits): Generator<SliceOfRun[]> {
   const { uniform, bytes: mostBytes = coalescedBytes } = limits;

@@ -41,13 +41,6 @@ export function decoderByFormat(
         yield* (await of(first.file)).read([first, ...others]);
       }
     },
-    async countKept(slices) {
-      let kept = 0;
-      for (const [first, ...others] of sameFormat(slices, ({ file }) => isArrow(file.name, format))) {
-        kept += await (await of(first.file)).countKept([first, ...others]);
-      }
-      return kept;
-    },
     verify: async (file, signal) => await (await of(file)).verify(file, signal),
     bindExpression: async (request) => await (await of(request.file)).bindExpression(request),
     describeRows: async (request) => await (await of(request.file)).describeRows(request),
@@ -89,7 +82,6 @@ export function namingDecoder({ sql, ...decoder }: FormatDecoder): Decoder {
     windows: (slice, windowBytes) => call([slice.file], () => decoder.windows(slice, windowBytes)),
     units: (slice, options) => call([slice.file], () => decoder.units(slice, options)),
     read: (slices) => iterate(filesOf(slices), () => decoder.read(slices)),
-    countKept: (slices) => call(filesOf(slices), () => decoder.countKept(slices)),
     verify: (file, signal) => call([file], () => decoder.verify(file, signal)),
     bindExpression: (request) => call([request.file], async () => await (await sql()).bindExpression(request)),
     describeRows: (request) => call([request.file], async () => await (await sql()).describeRows(request)),

@@ -248,12 +248,6 @@ export interface Decoder extends ShardQuestions, AsyncDisposable {
    */
   read(slices: readonly SliceRequest[]): AsyncIterable<RecordBatch>;
   /**
-   * Counts the rows of slices that the filter of their projection keeps, and on which it does not fail; all rows if there
-   * is no filter. Slices as for `read`.
-   * @throws JobError SHARD_CORRUPT; what DuckDB says
-   */
-  countKept(slices: readonly SliceRequest[]): Promise<number>;
-  /**
    * Reads all pages of a shard and checks them against the footer and their checksums, where they have one.
    * @throws JobError SHARD_CORRUPT naming file, row group and column
    */

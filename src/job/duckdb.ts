@@ -2,7 +2,6 @@ import { reuseColumn } from "../models/binding/contract.js";
 import type { FixedColumn } from "../columns/types.js";
 import { evaluateRows } from "../duckdb/evaluate.js";
 import { openDuckDb, openDuckDbLazily } from "../duckdb/instance.js";
-import { rowsWithout } from "../duckdb/key-match.js";
 import {
   type RowJoin,
   addRows,
@@ -18,7 +17,7 @@ import { unpackSnappy, unpackZstdBlocks } from "../formats/codecs.js";
 import type { LakeTools } from "../sources/lake/source.js";
 import type { ParquetOptions } from "../formats/parquet/duckdb.js";
 import { readFooter } from "../formats/parquet/footer.js";
-import type { GoldenReader, JobContext, RowJoiner, StoredRowsReader, StoredRowsRequest } from "../flow/context.js";
+import type { GoldenReader, RowJoiner, StoredRowsReader, StoredRowsRequest } from "../flow/context.js";
 import { JobError, messageOf } from "../base/errors.js";
 import { openSpool, spoolRoot } from "../base/spool.js";
 import { attemptServices } from "./attempt.js";
@@ -133,22 +132,6 @@ export async function openGoldenReader(options: ParquetOptions): Promise<GoldenR
     decoder,
     modelSha256: async (file) => (await readFooter(file)).metadata.get(modelKey),
     [Symbol.asyncDispose]: () => decoder[Symbol.asyncDispose](),
-  };
-}
-
-/** Opens a DuckDB that reads Parquet parts in a folder. */
-export async function openPartReader(
-  folder: string,
-  limits: { readonly threads: number; readonly memoryBytes: number },
-): ReturnType<JobContext["openPartReader"]> {
-  const duckdb = await openDuckDb({ ...limits, allowed: { folders: [folder] } });
-  const connection = await duckdb.connect();
-  return {
-    rows: (path, columns) => rowsWithout(connection, path, { columns, without: [] }),
-    async [Symbol.asyncDispose]() {
-      connection.closeSync();
-      await Promise.resolve(duckdb[Symbol.dispose]());
-    },
   };
 }
 

@@ -3,7 +3,7 @@ import { dirname, resolve } from "node:path";
 import { doWithoutVectors } from "../columns/loops/vectors.js";
 import { filesAtOnce } from "../duckdb/instance.js";
 import type { EarlyThreads } from "../models/onnx/early-threads.js";
-import { paramTexts, splitRunId } from "../run/plan/identity.js";
+import { paramTexts, runIdOf, splitRunId } from "../run/plan/identity.js";
 import { decidedText, everyRun } from "../run/lifecycle/recorded-run.js";
 import {
   type AttemptInfo,
@@ -25,7 +25,7 @@ import { sha256Of } from "../base/sha256.js";
 import { attemptServices, checkSeveral, programVersion, versionsFor } from "./attempt.js";
 import { addressSpaceBytes, defaultMemory, minBudgetBytes, storedRowsMemory, usableCores } from "./machine.js";
 import {
-  challengerTools,
+  engineOfSecondModel,
   type ModelToolsOptions,
   type SharedModels,
   modelTools,
@@ -141,10 +141,6 @@ export async function openLoaded(
       const { openAggregates } = await import("../formats/sql/aggregates.js");
       return await openAggregates(conditions, { columns, timezone, memoryBytes: memory.duckDbBytes });
     },
-    async openPartReader(parts) {
-      const { openPartReader } = await import("./duckdb.js");
-      return await openPartReader(parts, limits);
-    },
     async openStoredRows(request) {
       const { openStoredRows } = await import("./duckdb.js");
       return await openStoredRows(limits, request);
@@ -166,6 +162,7 @@ export async function openLoaded(
     },
     batchLimits: openBatchLimitCache(log),
     sha256: sha256Of,
+    base: runIdOf(spec.name, spec.params, sha256Of),
     nowMs: retry.nowMs,
     dateMs: () => Date.now(),
     sleep: retry.sleep,
@@ -269,6 +266,7 @@ function specOf({ challenger, checks: _checks, reuse: _reuse, ...job }: JobSpec)
     ...job,
     name: `${job.name}.challenger`,
     model: challenger === undefined ? job.model : challengerModel(job.model, challenger),
+    engine: engineOfSecondModel(job),
     input: { ...job.input, wait: 0, freshness: undefined },
     on_bad_row: "reject",
     max_rejects: "100%",
@@ -306,9 +304,10 @@ function secondJobOpener(
     const where = challengerPlaces(tools.where);
     return {
       spec: own,
+      base: runIdOf(own.name, own.params, sha256Of),
       sink: opened,
       where,
-      ...challengerTools(spec, { ...tools, where }),
+      ...modelTools(own, { ...tools, where, profileFolder: undefined }), // its profiles would replace those of the model
       record: recordOf(own, { worker: tools.worker }),
       progress: silentProgress,
       log: { debug, info: debug, warn: debug }, // what is wrong with it is said once, at its end

@@ -15,7 +15,7 @@ import type {
 } from "../flow/context.js";
 import { listedProviders } from "./jobfile/engine-spec.js";
 import type { JobSpec } from "./jobfile/job-spec.js";
-import { type ModelSpec, challengerModel, modelUri } from "./jobfile/model-spec.js";
+import { type ModelSpec, modelUri } from "./jobfile/model-spec.js";
 import { isHttpUri, isModelUri, isServedUri } from "./jobfile/uri.js";
 import { cacheFolder } from "../base/cache-folder.js";
 import { JobError, errnoOf, messageOf } from "../base/errors.js";
@@ -87,20 +87,8 @@ function toolsOf({ model, engine }: Pick<JobSpec, "model" | "engine">, options: 
   };
 }
 
-/**
- * The same for the challenger of a spec. The keys of `model` that say how its registry or store is reached hold for both;
- * its profiles would replace those of the model.
- */
-export function challengerTools(
-  spec: JobSpec,
-  options: ModelToolsOptions,
-): Pick<ModelTools, "resolveModel" | "openEngine"> {
-  const model = spec.challenger === undefined ? spec.model : challengerModel(spec.model, spec.challenger);
-  return toolsOf({ model, engine: engineOfSecondModel(spec) }, { ...options, profileFolder: undefined });
-}
-
 /** The keys of `engine` for another model that is open at the same time as the model of the spec. */
-function engineOfSecondModel({ model, engine }: Pick<JobSpec, "model" | "engine">): JobSpec["engine"] {
+export function engineOfSecondModel({ model, engine }: Pick<JobSpec, "model" | "engine">): JobSpec["engine"] {
   // Two threads with a session each on WebGPU crash ONNX Runtime.
   const listed = listedProviders(engine);
   const isCpu = model.server === undefined && listed.includes("webgpu");

@@ -51,8 +51,8 @@ const probeFile = fileURLToPath(new URL("./probe-worker.js", import.meta.url));
 const longestMs = 60_000;
 
 /**
- * Tries a provider in a process of its own: WebGPU loads all drivers that it finds. They print to stderr, and a bad one may end the process with a
- * signal.
+ * Tries a provider in a process of its own: WebGPU loads all drivers that it finds. They print to stderr, and a bad one
+ * may end the process with a signal.
  * @returns the name of the GPU that it has chosen; undefined: unknown
  * @throws ProviderFault if this machine cannot run it
  */

@@ -1,8 +1,6 @@
 import { type Agreement, type MatchedColumns, matchColumns } from "../checks/agreement.js";
 import type { OutputRows } from "../columns/types.js";
-import type { Engine } from "../models/engine.js";
 import type { FoundModel, ModelFile } from "../models/places/place.js";
-import { runIdOf } from "./plan/identity.js";
 import type { Plan } from "./plan/plan.js";
 import { spanAt, spanCount, spansOf } from "./plan/spans.js";
 import { timeRow } from "../flow/batch-size.js";
@@ -50,8 +48,8 @@ interface CompareOptions {
   readonly tolerance: number;
 }
 
-/** The number of rows that one model scores before the other model's turn. */
-const turnRows = 16_384;
+/** Rows of a span: so many are scored at once. */
+const spanRows = 16_384;
 /** The time inside each model to measure. A small input is scored several times, until this time is reached. */
 const measuredMs = 300;
 const mostRounds = 20;
@@ -60,11 +58,9 @@ const repeatedMs = 2000;
 /** The number of rows of a batch if the spec has no batch size. */
 const defaultBatchRows = { cpu: 1024, others: 4096 };
 
-type Side = "a" | "b";
-
 /**
- * Scores the first rows of the job's input with two models, in turns, and compares the predictions. Models on a GPU are
- * scored one after the other, because both may not fit into its memory, and a process can have only one session on WebGPU.
+ * Scores the first rows of the job's input with two models, one after the other, and compares the predictions. Both may not
+ * fit into the memory of a GPU, and a process can have only one session on WebGPU.
  */
 export async function compareModels(job: JobContext, joiner: RowJoiner, options: CompareOptions): Promise<Comparison> {
   const context = comparingContext(job);
@@ -72,33 +68,10 @@ export async function compareModels(job: JobContext, joiner: RowJoiner, options:
   const { folders, shards: listed, table } = await wholeInput(context);
   await using decoder = await context.openDecoder(folders);
   const shards = await readShards(context, decoder, { shards: listed, table });
-  const openEngine = (model: ComparedModel): Promise<Engine> =>
-    context.openEngine(model.model, { inputBytes: Number.POSITIVE_INFINITY });
-  const open = async (model: ComparedModel, engine: Engine): Promise<TimedModel> =>
-    await openTimed(context, { decoder, shards, listed, limit }, model, engine);
-  const add = async (side: Side, rows: OutputRows): Promise<void> => {
-    await joiner.add(side, rows);
-  };
+  const input = { decoder, shards, listed, limit };
+  const a = await scoreModel(context, input, one, (rows) => joiner.add("a", rows));
+  const b = await scoreModel(context, input, other, (rows) => joiner.add("b", rows));
 
-  const { providers } = context.spec.engine;
-  const scored: TimedModel[] = [];
-  if (providers !== "auto" && providers[0] === "cpu") {
-    await using engine = await openEngine(one);
-    await using second = await openEngine(other);
-    await using a = await open(one, engine);
-    await using b = await open(other, second);
-    await scoreTurns(context, { a, b }, add);
-    scored.push(a, b);
-  } else {
-    for (const [side, given] of [["a", one] as const, ["b", other] as const]) {
-      await using engine = await openEngine(given);
-      await using model = await open(given, engine);
-      await scoreTurns(context, { [side]: model }, add);
-      scored.push(model);
-    }
-  }
-
-  const [a, b] = scored as [TimedModel, TimedModel];
   const { compared, apart } = matchColumns(predictedColumns(a.plan.contract), predictedColumns(b.plan.contract));
   const shown = a.plan.contract.passthrough.map(({ column }) => column);
   const key = [rowNumberColumn.name];
@@ -107,8 +80,8 @@ export async function compareModels(job: JobContext, joiner: RowJoiner, options:
     read: Math.min(limit, shards.rows),
     placeOf: placesIn(a.plan),
     apart,
-    one: a.speed(),
-    other: b.speed(),
+    one: a.speed,
+    other: b.speed,
     ...(await joiner.compare({ key, isNumbered: true, columns: compared, shown, tolerance })),
   };
 }
@@ -124,23 +97,11 @@ function placesIn(plan: Plan): Comparison["placeOf"] {
   };
 }
 
-/** Returns the context for a comparison: there are no checks, and a span is a turn. */
+/** Returns the context for a comparison: there are no checks. */
 function comparingContext(job: JobContext): JobContext {
   const { checks: _checks, reuse: _reuse, challenger: _challenger, ...spec } = job.spec;
   const output = { ...spec.output, lineage: false };
-  return { ...job, spec: { ...spec, on_bad_row: "reject", max_rejects: "100%", commit_rows: turnRows, output } };
-}
-
-/** A model that scores spans, and how long it takes. */
-interface TimedModel extends AsyncDisposable {
-  readonly plan: Plan;
-  /** Scores a span on the path of all rows. Returns the rows with their numbers, without those that cannot be scored. */
-  score(index: number): Promise<OutputRows>;
-  /** Restarts the measurement. */
-  restart(): void;
-  /** The time of all batches in all sessions since the last restart. */
-  ms(): number;
-  speed(): ModelSpeed;
+  return { ...job, spec: { ...spec, on_bad_row: "reject", max_rejects: "100%", commit_rows: spanRows, output } };
 }
 
 interface ComparedInput extends Pick<PlanningInput, "decoder" | "listed"> {
@@ -148,22 +109,23 @@ interface ComparedInput extends Pick<PlanningInput, "decoder" | "listed"> {
   readonly limit: number;
 }
 
-/** Opens a model, whose sessions compile its trees first, as in a run of many rows. */
-async function openTimed(
+/** Scores all rows on the path of a run, and measures that. Takes the rows with their numbers, without those that cannot be scored. */
+async function scoreModel(
   context: JobContext,
   { limit, ...input }: ComparedInput,
   compared: ComparedModel,
-  engine: Engine,
-): Promise<TimedModel> {
-  await engine.local?.opened();
-  const runId = runIdOf(context.spec.name, context.spec.params, context.sha256);
+  take: (rows: OutputRows) => Promise<void>,
+): Promise<{ readonly plan: Plan; readonly speed: ModelSpeed }> {
+  const { spec, signal, nowMs } = context;
+  await using engine = await context.openEngine(compared.model, { inputBytes: Number.POSITIVE_INFINITY });
+  await engine.local?.opened(); // all sessions have compiled their trees, as in a run of many rows
   const { plan: whole } = await bindingCompared(compared, () =>
-    planRun(context, { ...input, runId, resolved: compared, engine: Promise.resolve(engine) }),
+    planRun(context, { ...input, runId: context.base, resolved: compared, engine: Promise.resolve(engine) }),
   );
   const contract = { ...whole.contract, numbered: true } as const;
   const plan = { ...whole, contract, input: { ...whole.input, rows: Math.min(whole.input.rows, limit) } };
 
-  const { batch_size: given } = context.spec.engine;
+  const { batch_size: given } = spec.engine;
   const standard = engine.provider === "cpu" ? defaultBatchRows.cpu : defaultBatchRows.others;
   const batchRows = contract.fixedBatchRows ?? Math.min(plan.commitRows, given === "auto" ? standard : given);
   let batches: { readonly rows: number; readonly ms: number }[] = [];
@@ -171,60 +133,38 @@ async function openTimed(
   await timeRow(engine, contract); // asks each session for the outputs
   await engine.local?.expect(Number.POSITIVE_INFINITY, 1);
   const spans: OutputRows[] = [];
-  const { decoder } = input;
-  const scorer = await openUnpublished(context, { plan, engine, decoder, sizer }, (_, { rows }) => {
-    spans.push(rows);
-  });
-  return {
-    plan,
-    async score(index) {
-      await scorer.score([spanAt(plan, index)], 0);
-      return spans.pop() as OutputRows;
-    },
-    restart() {
-      batches = [];
-    },
-    ms: () => batches.reduce((sum, { ms }) => sum + ms, 0),
-    speed() {
-      // The median batch, which a few delayed ones do not change.
-      const perRow = batches.map(({ rows, ms }) => ms / rows).toSorted((left, right) => left - right);
-      const msPerRow = perRow[Math.floor(perRow.length / 2)] ?? 0;
-      const { name, sha256, sizeBytes } = compared.model;
-      const sessions = engine.local?.sessions ?? 1;
-      const rowsPerSecond = msPerRow === 0 ? undefined : Math.round((sessions * 1000) / msPerRow);
-      return { name, sha256, sizeBytes, provider: engine.provider, batchRows, rowsPerSecond };
-    },
-    [Symbol.asyncDispose]: () => scorer[Symbol.asyncDispose](),
+  await using scorer = await openUnpublished(
+    context,
+    { plan, engine, decoder: input.decoder, sizer },
+    (_, { rows }) => void spans.push(rows),
+  );
+  const score = async (index: number): Promise<OutputRows> => {
+    signal.throwIfAborted();
+    await scorer.score([spanAt(plan, index)], 0);
+    return spans.pop() as OutputRows;
   };
-}
 
-/** Scores all spans with the models in turns. Each model first scores a span that is not measured. */
-async function scoreTurns(
-  { signal, nowMs }: JobContext,
-  models: Readonly<Partial<Record<Side, TimedModel>>>,
-  add: (side: Side, rows: OutputRows) => Promise<void>,
-): Promise<void> {
-  const turns = Object.entries(models) as [Side, TimedModel][];
-  const spans = Math.max(...turns.map(([, { plan }]) => spanCount(plan)));
-  for (const [, model] of spans === 0 ? [] : turns) {
-    await model.score(0);
-    model.restart();
+  const all = Array.from({ length: spanCount(plan) }, (_, index) => index);
+  for (const index of all) {
+    await take(await score(index));
   }
+  batches = all.length > 1 ? batches.slice(Math.ceil(spanRows / batchRows)) : []; // the first span is slower
   const startedMs = nowMs();
   const isMeasured = (): boolean =>
-    nowMs() - startedMs >= repeatedMs || turns.every(([, model]) => model.ms() >= measuredMs);
-  for (let round = 0; round < mostRounds && (round === 0 || !isMeasured()); round += 1) {
-    for (let index = 0; index < spans; index += 1) {
-      // The models take turns at being first, so that neither always has the warmer cache.
-      for (const [side, model] of (round + index) % 2 === 0 ? turns : turns.toReversed()) {
-        signal.throwIfAborted();
-        const rows = await model.score(index);
-        if (round === 0) {
-          await add(side, rows);
-        }
-      }
+    nowMs() - startedMs >= repeatedMs || batches.reduce((sum, { ms }) => sum + ms, 0) >= measuredMs;
+  for (let round = 1; round < mostRounds && !isMeasured(); round += 1) {
+    for (const index of all) {
+      await score(index);
     }
   }
+
+  // The median batch, which a few delayed ones do not change.
+  const perRow = batches.map(({ rows, ms }) => ms / rows).toSorted((left, right) => left - right);
+  const msPerRow = perRow[Math.floor(perRow.length / 2)] ?? 0;
+  const { name, sha256, sizeBytes } = compared.model;
+  const sessions = engine.local?.sessions ?? 1;
+  const rowsPerSecond = msPerRow === 0 ? undefined : Math.round((sessions * 1000) / msPerRow);
+  return { plan, speed: { name, sha256, sizeBytes, provider: engine.provider, batchRows, rowsPerSecond } };
 }
 
 /** A model on this machine. */

@@ -1,5 +1,5 @@
 import { count } from "../base/shown-numbers.js";
-import { runIdOf, sameSeries } from "./plan/identity.js";
+import { sameSeries } from "./plan/identity.js";
 import type { Plan } from "./plan/plan.js";
 import { spanCount } from "./plan/spans.js";
 import { logicalDateOf, replacedBy } from "./lifecycle/published-run.js";
@@ -20,7 +20,7 @@ import { decisionDocument } from "../stores/ledger.js";
 import type { RunSink } from "../targets/target.js";
 import { JobError } from "../base/errors.js";
 import { runFacts } from "./attempt.js";
-import { notPlanned, openOwn } from "./resume.js";
+import { findPlanned, openOwn } from "./resume.js";
 import {
   finishingHint,
   newRunCommand,
@@ -212,11 +212,7 @@ async function openToDecide(
   act: "approving" | "discarding",
   { runId }: DecisionRequest,
 ): Promise<RunSink> {
-  const { spec, sink, sha256, record } = context;
-  const stored = await sink.find(runIdOf(spec.name, spec.params, sha256));
-  if (stored === undefined) {
-    throw notPlanned(context, act);
-  }
+  const stored = await findPlanned(context, act);
   const { plan, pruned } = stored;
   if (runId !== undefined && runId !== plan.runId) {
     throw new JobError("ALREADY_DECIDED", `${act} run ${runId}: the latest run of these params is ${plan.runId}`, {
@@ -226,7 +222,7 @@ async function openToDecide(
   if (pruned !== undefined) {
     throw prunedError(pruned, newRunCommand(context, plan));
   }
-  record.setRun(runFacts(stored));
+  context.record.setRun(runFacts(stored));
   const toDiscard = act === "discarding"; // a discarded run publishes nothing, so missing or damaged rows do not matter
   return await openOwn(context, stored, { toDiscard });
 }

@@ -1,14 +1,13 @@
 import { count } from "../base/shown-numbers.js";
 import { isWhole } from "./attempt.js";
 import { type Agreement, comparableKind, matchColumns, type MatchedColumns } from "../checks/agreement.js";
-import { runIdOf } from "./plan/identity.js";
 import { partitionsOf } from "./plan/partitions.js";
 import type { Plan } from "./plan/plan.js";
 import { spanCount } from "./plan/spans.js";
 import type { JobContext, RowColumn, RowJoiner } from "../flow/context.js";
 import type { LocalParts, StoredTable } from "./lifecycle/span-record.js";
 import { JobError } from "../base/errors.js";
-import { openOwn } from "./resume.js";
+import { findPlanned, openOwn } from "./resume.js";
 import type { Evaluated, EvaluationRequest } from "../checks/evaluation.js";
 
 /** One side of a difference. */
@@ -96,14 +95,7 @@ function typed(columns: readonly RowColumn[], left: ReadonlySet<string>): Typed 
  * @throws JobError USAGE for another run, and for one whose rows cannot be told from those of others
  */
 export async function openDiffSide(context: JobContext, key: readonly string[]): Promise<DiffSide> {
-  const { spec, sink, sha256, command } = context;
-  const base = runIdOf(spec.name, spec.params, sha256);
-  const stored = await sink.find(base);
-  if (stored === undefined) {
-    throw new JobError("USAGE", `comparing run ${base}: it is not planned`, {
-      hint: `${command(spec.params)} scores it; infer-batch history lists the runs of the job`,
-    });
-  }
+  const stored = await findPlanned(context, "comparing");
   const { plan } = stored;
   const run = await openOwn(context, stored);
   const { kind } = run.state;

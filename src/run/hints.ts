@@ -1,5 +1,4 @@
 import { count } from "../base/shown-numbers.js";
-import { runIdOf } from "./plan/identity.js";
 import type { Plan, RunId } from "./plan/plan.js";
 import {
   logicalDateOf,
@@ -119,9 +118,8 @@ const unfinishedLimit = 20;
  * yesterday's. The run of the latest date is the last. Of runs without a date, or of one date, the sink knows the order.
  */
 export async function unfinishedRuns(context: JobContext): Promise<UnfinishedText[]> {
-  const { spec, sink, sha256 } = context;
-  const unfinishedBut = runIdOf(spec.name, spec.params, sha256);
-  const recorded = await sink.history({ job: spec.name, last: unfinishedLimit, unfinishedBut });
+  const { spec, sink, base } = context;
+  const recorded = await sink.history({ job: spec.name, last: unfinishedLimit, unfinishedBut: base });
   return recorded
     .toReversed()
     .flatMap(({ plan, ...run }) => (plan ? [{ ...run, plan }] : []))

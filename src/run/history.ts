@@ -13,7 +13,6 @@ import {
 } from "../checks/check.js";
 import type { RunProfile } from "../checks/profile/run-profile.js";
 import { isWhole } from "./attempt.js";
-import { runIdOf } from "./plan/identity.js";
 import { spanCount } from "./plan/spans.js";
 import { decisionText } from "./lifecycle/lifecycle.js";
 import { isRunProfile, parseRunProfile, parseWholeProfile, runProfileOf } from "./lifecycle/profile-text.js";
@@ -24,7 +23,7 @@ import type { StoredPlan } from "../targets/target.js";
 import { JobError } from "../base/errors.js";
 import { mapBounded } from "../base/promises.js";
 import { finishingHint, newRunCommand } from "./hints.js";
-import { notPlanned, openOwn } from "./resume.js";
+import { findPlanned, openOwn } from "./resume.js";
 import { rowsOf } from "./lifecycle/span-record.js";
 import type { PinnedFile, PinnedRun, PlannedChecks } from "./plan/plan.js";
 import { earlierThan, judge } from "../checks/checks.js";
@@ -58,16 +57,10 @@ export async function runHistory(job: Pick<JobContext, "spec" | "sink">, last: n
  * @throws JobError USAGE for a run that is not planned or unfinished; DISCARDED, PRUNED, PLAN_CHANGED
  */
 export async function runStats(context: JobContext, runId: string | undefined): Promise<RunStats | undefined> {
-  const { spec, sink, sha256 } = context;
-  const base = runIdOf(spec.name, spec.params, sha256);
-  const stored = await sink.find(base);
-  if (runId !== undefined && runId !== stored?.plan.runId) {
-    return await publishedStats(context, runId);
-  }
-  if (stored === undefined) {
-    throw notPlanned(context, "reading the profiles of");
-  }
-  return await statsOf(context, stored);
+  const isLatest = runId === undefined || runId === (await context.sink.find(context.base))?.plan.runId;
+  return isLatest
+    ? await statsOf(context, await findPlanned(context, "reading the profiles of"))
+    : await publishedStats(context, runId);
 }
 
 async function statsOf(context: JobContext, stored: StoredPlan): Promise<RunStats> {

@@ -100,28 +100,20 @@ export function plannedModel(
  */
 export async function modelOfPlan(context: JobContext, plan: Plan, found: Model): Promise<Model> {
   const planned = plannedModel(context, plan);
-  return planned === undefined || (planned.sha256 === found.sha256 && hasPlannedTokenizers(found, planned))
-    ? found
-    : (await openPinnedModel(context, planned)).model;
+  const isPlanned =
+    planned === undefined ||
+    (planned.sha256 === found.sha256 && tokenizerDifference(planned, tokenizersOf(found)) === undefined);
+  return isPlanned ? found : (await openPinnedModel(context, planned)).model;
 }
 
-function hasPlannedTokenizers(model: Model, { tokenizers = [] }: PlannedModel): boolean {
-  const digests = new Map(tokenizersOf(model).map(({ uri, sha256 }) => [uri, sha256]));
-  return tokenizers.every(({ uri, sha256 }) => digests.get(uri) === sha256);
-}
-
-/** Says how a tokenizer differs from the planned one; undefined if none does. */
+/** How a tokenizer differs from the planned one, as its URI and a text; undefined: none does. */
 export function tokenizerDifference(
   { tokenizers = [] }: PlannedModel,
   found: readonly PinnedFile[],
-): { readonly uri: string; readonly difference: string } | undefined {
-  for (const { uri, sha256 } of found) {
-    const planned = tokenizers.find((one) => one.uri === uri);
-    if (planned !== undefined && planned.sha256 !== sha256) {
-      return { uri, difference: `its sha256 is ${sha256}, planned ${planned.sha256}` };
-    }
-  }
-  return undefined;
+): readonly [uri: string, difference: string] | undefined {
+  const planned = new Map(tokenizers.map(({ uri, sha256 }) => [uri, sha256]));
+  const differing = found.find(({ uri, sha256 }) => (planned.get(uri) ?? sha256) !== sha256);
+  return differing && [differing.uri, `its sha256 is ${differing.sha256}, planned ${planned.get(differing.uri)}`];
 }
 
 /** The digests of a model and of its tokenizers, as far as they are known. */
@@ -190,14 +182,11 @@ export function loadEngine(context: ScoringContext, model: Model, need: EngineNe
   };
 }
 
-/** What a run loads. */
-interface LoadedForRun {
-  readonly listing: Listing;
-  readonly model: Model;
-}
-
 /** Begins to load the model of a run. */
-export function beginLoading(context: JobContext, { listing, model }: LoadedForRun): LoadingEngine {
+export function beginLoading(
+  context: JobContext,
+  { listing, model }: { readonly listing: Listing; readonly model: Model },
+): LoadingEngine {
   const inputBytes = listing.shards.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
   return loadEngine(context, model, { inputBytes });
 }

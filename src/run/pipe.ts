@@ -4,11 +4,9 @@ import type { RecordBatch, RejectedRow, SpanOutput } from "../columns/types.js";
 import type { Decoder, RowStream, ShardFile, StreamedBatch } from "../formats/format.js";
 import type { Engine } from "../models/engine.js";
 import type { FoundModel } from "../models/places/place.js";
-import { runIdOf } from "./plan/identity.js";
 import type { PipeReport } from "../report/report.js";
 import type { RowWriter } from "../targets/target.js";
 import type { JobSpec } from "../job/jobfile/job-spec.js";
-import { JobError } from "../base/errors.js";
 import type { DecodedRows } from "../flow/read.js";
 import { rowsRead } from "../flow/pack/select-rows.js";
 import { measureEngine } from "../flow/batch-size.js";
@@ -42,7 +40,6 @@ export async function runPipe(context: PipeContext): Promise<PipeReport> {
   const { signal, nowMs, input } = context;
   const startedMs = nowMs();
   try {
-    refuseBudget(context);
     const model = await openPinnedModel(context);
     await using engine = await context.openEngine(model.model, { inputBytes: Number.POSITIVE_INFINITY });
     await using decoder = await context.openDecoder();
@@ -55,20 +52,6 @@ export async function runPipe(context: PipeContext): Promise<PipeReport> {
     throw error;
   } finally {
     input[Symbol.dispose]();
-  }
-}
-
-/** A pipe has no place that says what was spent, or keeps what was paid for. @throws JobError SPEC_INVALID */
-function refuseBudget({ spec: { model }, where }: PipeContext): void {
-  const { max_tokens: tokens, max_cost: cost } = model.budget ?? {};
-  if (tokens !== undefined || cost !== undefined) {
-    throw new JobError(
-      "SPEC_INVALID",
-      `reading ${where(["model", "budget"])}: a pipe keeps no answers, so the next pipe could not count what this one has spent`,
-      {
-        hint: "use run, which counts what all attempts spend",
-      },
-    );
   }
 }
 
@@ -89,7 +72,7 @@ interface HeldBatch {
 
 /** Scores all batches of the stream and returns how many rows came. */
 async function scoreStream(context: PipeContext, parts: StreamParts): Promise<number> {
-  const { spec, input, output, dateMs, sha256, record, memory, onRejected } = context;
+  const { spec, base: runId, input, output, dateMs, record, memory, onRejected } = context;
   const { model, engine, decoder } = parts;
   const { sha256: modelSha256 } = model.model;
   const contract = await bindStream(context, parts);
@@ -100,7 +83,6 @@ async function scoreStream(context: PipeContext, parts: StreamParts): Promise<nu
   let next = await step();
   const plan = { contract, commitRows: Number.MAX_SAFE_INTEGER, model: { sha256: modelSha256 } };
   const measured = await measureEngine(context, plan, { engine, rows: next === undefined ? 0 : 1 });
-  const runId = runIdOf(spec.name, spec.params, sha256);
   const held = new Map<number, HeldBatch>();
   let last: Span = { index: -1, rowStart: 0, rowEnd: 0 };
   const heldBatch = (what: string, isIt: (taken: HeldBatch) => boolean): HeldBatch => {

@@ -2,7 +2,6 @@ import { count } from "../base/shown-numbers.js";
 import {
   type Contract,
   type InputBinding,
-  type Projection,
   computedColumns,
   inputColumns,
   outputColumns,
@@ -13,12 +12,12 @@ import type { ModelSignature } from "../columns/tensor.js";
 import type { Decoder } from "../formats/format.js";
 import type { Engine } from "../models/engine.js";
 import type { FoundModel } from "../models/places/place.js";
-import { JobError, messageOf } from "../base/errors.js";
+import { JobError } from "../base/errors.js";
 import { makePlan } from "./plan/make-plan.js";
 import type { ListedShard } from "./plan/compare.js";
 import { twiceText } from "./plan/partitions.js";
-import type { PinnedTable, Plan, PlannedChecks, PlannedModel, RunId, Slice } from "./plan/plan.js";
-import { spanCount, spansOf } from "./plan/spans.js";
+import type { PinnedTable, Plan, PlannedChecks, PlannedModel, RunId } from "./plan/plan.js";
+import { spanCount } from "./plan/spans.js";
 import { type SeenSchema, type SeenShards, readShards, refuseDrift, withTypesOf } from "./read-shards.js";
 import { type BindingInput, bindFirstShard } from "./bind-model.js";
 import { type JobContext, type ScoringContext, atKey } from "../flow/context.js";
@@ -26,7 +25,6 @@ import { forSecond, openSecondJob } from "./second-job.js";
 import { both, loadEngine, openPinnedModel, pinnedTokenizers } from "./model.js";
 import { planReuse } from "./reuse.js";
 import { timeRow } from "../flow/batch-size.js";
-import { sampleEvery } from "../checks/profile/features.js";
 import { shortDigest } from "./plan/identity.js";
 import {
   chooseBaseline,
@@ -42,10 +40,8 @@ import { modelUri } from "../job/jobfile/model-spec.js";
 import { pinGolden } from "./golden.js";
 import { pinProfile, requireProfiles } from "./history.js";
 import { allowedRejects, nullRowsText } from "../flow/rejects.js";
-import { type ReadyWindow, type SliceOfRun, coalesceSlices, windowsAhead } from "../flow/read.js";
 import { signatureDifferences } from "../models/binding/signatures.js";
 import { lostOutputs } from "../models/binding/model-facts.js";
-import { type SampledSum, leastSum } from "../base/sampling.js";
 
 /** Each span is a file, and a byte of memory. */
 const spansLimit = 2 ** 24;
@@ -299,26 +295,6 @@ function refuseEncrypted(used: ReadonlySet<string>, encrypted: ReadonlyMap<strin
 }
 
 /**
- * Adds to the plan of a run with checks how many rows are sampled for the profiles of features, if `input.where` leaves
- * out so many that a sample of the planned rows would be too small. The sample must be the same for all attempts and
- * workers, so its rate is planned. If the kept rows cannot be counted, the plan stays as it is:
- * a rate that is far too fine would cost all workers CPU time, without a message.
- */
-export async function planSample(
-  context: JobContext,
-  { plan, decoder }: { readonly plan: Plan; readonly decoder: Decoder },
-): Promise<Plan> {
-  const { checks, request, input } = plan;
-  const ofPlanned = sampleEvery(input.rows);
-  if (checks === null || request.where === null || ofPlanned === 1) {
-    return plan;
-  }
-  const kept = await fewestKept(context, plan, decoder);
-  const every = kept === undefined ? ofPlanned : sampleEvery(kept);
-  return every === ofPlanned ? plan : { ...plan, checks: { ...checks, sampleEvery: every } };
-}
-
-/**
  * Finds the published runs that a run is compared with, and pins the file of `checks.golden`. Returns undefined without
  * `checks`.
  * @throws JobError USAGE for a target that cannot hold a run; SPEC_INVALID, FILE_MISSING
@@ -474,168 +450,4 @@ function namedText(found: readonly (readonly [string, number])[], rows: number):
 /** Whether an input has a NaN in place of a NULL with `model.missing: nan`. */
 function isOfFloats(binding: InputBinding): boolean {
   return binding.kind === "matrix" && ["float32", "float64", "float16"].includes(binding.dtype);
-}
-
-/** An input of at most so many rows and shards is counted whole: in about 0.2 s of CPU time. */
-const mostWhole = { rows: 2 ** 22, shards: 128 };
-/** A larger input is counted in so many places, of so many rows each. */
-const places = { count: 64, rows: 2 ** 14 };
-/** If fewer places than these are counted, and not all rows, they say too little about the input. */
-const fewestPlaces = 16;
-/** Rows that one query counts. The time limit is checked after each query. */
-const queryRows = 2 ** 20;
-/** No more is counted after this time, nor fetched from a store beyond these bytes. */
-const most = { ms: 5000, bytes: 64 * 1024 * 1024 };
-
-/**
- * Counts the rows of a run that `input.where` keeps: all of them, or if the run is large, those in places that are spread
- * over it. Returns how many the run has at least; undefined if an error ended the count, or if too few places were
- * counted: the estimate would be so low that almost every row would be sampled. The log then says so.
- * @public so that tests call it
- */
-export async function fewestKept(context: JobContext, plan: Plan, decoder: Decoder): Promise<number | undefined> {
-  const { source, signal, nowMs, log } = context;
-  const { contract, input } = plan;
-  const { rows } = input;
-  const unused = (why: string): undefined => {
-    log.info(
-      `the number of rows that input.where keeps is unknown, because ${why}: features are sampled as if it kept all ${rows} rows, and if it keeps few, the sample may be too small for some checks`,
-    );
-  };
-  const list = contract.expressions?.list.filter(({ kind }) => kind === "where") ?? [];
-  const expressions = contract.expressions && { ...contract.expressions, list };
-  const projection: Projection = { ...contract, inputs: [], passthrough: [], expressions };
-  const isWhole = isCountedWhole(plan);
-  const coalesced = {
-    uniform: input.uniform === true,
-    // The error of an estimate is computed over places, so each place is counted alone.
-    shards: isWhole ? source.readAhead.coalescedFiles : 1,
-    rows: queryRows,
-    bytes: Number.POSITIVE_INFINITY,
-  };
-  const slices = slicesToCount(plan);
-  const sinceMs = nowMs();
-  const limited = withinBytes(decoder);
-  const isLate = (): boolean => nowMs() - sinceMs > most.ms;
-  // In an order in which the first ones are spread over the run, too.
-  const groups = until(coalesceSlices(numbered(spread(slices)), coalesced), () => isLate() || limited.isSpent());
-
-  const byPlace = new Map<string, SampledSum>();
-  try {
-    for await (const window of windowsAhead({ source, decoder: limited.decoder, projection }, groups)) {
-      signal.throwIfAborted();
-      try {
-        await window.there;
-        const kept = await decoder.countKept(window.requests);
-        const place = placeOf(window);
-        const { read, sum } = byPlace.get(place) ?? { read: 0, sum: 0 };
-        byPlace.set(place, { read: read + window.rowEnd - window.rowStart, sum: sum + kept });
-      } finally {
-        await window.done();
-      }
-      if (isLate()) {
-        break;
-      }
-    }
-  } catch (error) {
-    signal.throwIfAborted();
-    return unused(`an error ended the count (${messageOf(error)})`);
-  }
-
-  const counted = [...byPlace.values()];
-  // Even one place of a small input will do, if rows of it are kept.
-  const wanted = isWhole && counted.some(({ sum }) => sum > 0) ? 1 : Math.min(fewestPlaces, slices.length);
-  if (counted.reduce((sum, { read }) => sum + read, 0) < rows && counted.length < wanted) {
-    const limits = `${most.ms / 1000} s and ${most.bytes / 2 ** 20} MiB`;
-    return unused(`only ${counted.length} of ${slices.length} places could be counted within ${limits}`);
-  }
-  const fewest = leastSum(counted, rows);
-  const took = ((nowMs() - sinceMs) / 1000).toFixed(2);
-  log.debug(`input.where keeps at least ${fewest} of ${rows} rows; counting took ${took} s`);
-  return fewest;
-}
-
-/** Names the place that a window belongs to: a store may give the rows of one place in several windows. */
-function placeOf({ requests: [first] }: ReadyWindow): string {
-  return JSON.stringify([first?.file.name, Math.floor((first?.rowStart ?? 0) / places.rows)]);
-}
-
-/** Items up to the first one before which `isOver` says that no more is wanted. */
-function* until<T>(items: Iterable<T>, isOver: () => boolean): Generator<T> {
-  for (const item of items) {
-    if (isOver()) {
-      return;
-    }
-    yield item;
-  }
-}
-
-function isCountedWhole({ input: { rows, shards } }: Plan): boolean {
-  return rows <= mostWhole.rows && shards.length <= mostWhole.shards;
-}
-
-/** All rows of a run, or those in places that are spread over it. */
-function slicesToCount(plan: Plan): Slice[] {
-  const { rows } = plan.input;
-  const spans = spansOf(plan);
-  if (isCountedWhole(plan)) {
-    return spans.slices({ rowStart: 0, rowEnd: rows }).flatMap(inGoes);
-  }
-  const found = new Map<string, Slice>();
-  for (let place = 0; place < places.count; place += 1) {
-    const { shard, row } = spans.locate(Math.floor((rows * (place + 0.5)) / places.count));
-    const rowStart = Math.floor(row / places.rows) * places.rows;
-    const rowEnd = Math.min(rowStart + places.rows, shard.rows);
-    found.set(JSON.stringify([shard.uri, rowStart]), { shard, rowStart, rowEnd });
-  }
-  return [...found.values()];
-}
-
-function inGoes({ shard, rowStart, rowEnd }: Slice): Slice[] {
-  return Array.from({ length: Math.ceil((rowEnd - rowStart) / queryRows) }, (_, go) => {
-    const from = rowStart + go * queryRows;
-    return { shard, rowStart: from, rowEnd: Math.min(from + queryRows, rowEnd) };
-  });
-}
-
-/** Sorts by the reversed bits of the index: the first ones of any number are spread over the whole. */
-function spread<T>(all: readonly T[]): T[] {
-  return [...all.entries()].toSorted(([one], [other]) => reversed(one) - reversed(other)).map(([, item]) => item);
-}
-
-function reversed(index: number): number {
-  let bits = 0;
-  for (let bit = 0; bit < 16; bit += 1) {
-    bits = bits * 2 + ((index >>> bit) & 1);
-  }
-  return bits;
-}
-
-/** Numbers the rows of slices as if there were no others, so that they can be read together. */
-function* numbered(slices: readonly Slice[]): Generator<SliceOfRun> {
-  let rowStart = 0;
-  for (const slice of slices) {
-    yield { slice, rowStart };
-    rowStart += slice.rowEnd - slice.rowStart;
-  }
-}
-
-/** A decoder that leaves out the windows of shards in a store that would need more bytes; `isSpent` once it would do so. */
-function withinBytes(decoder: Decoder): { readonly decoder: Decoder; isSpent(): boolean } {
-  let bytes = 0;
-  const isSpent = (): boolean => bytes >= most.bytes;
-  return {
-    isSpent,
-    decoder: {
-      ...decoder,
-      async windows(slice, windowBytes) {
-        const windows = await decoder.windows(slice, windowBytes);
-        return windows.filter(({ ranges }) => {
-          const isWanted = !isSpent();
-          bytes += isWanted ? ranges.reduce((sum, { start, end }) => sum + end - start, 0) : 0;
-          return isWanted;
-        });
-      },
-    },
-  };
 }

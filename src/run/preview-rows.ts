@@ -1,6 +1,5 @@
 import { type ColumnRef, type Contract, featureColumns } from "../models/binding/contract.js";
 import type { OutputRows, RejectedRow } from "../columns/types.js";
-import { runIdOf } from "./plan/identity.js";
 import type { Plan } from "./plan/plan.js";
 import { rowsOfSpans, spanCount } from "./plan/spans.js";
 import type { Engine } from "../models/engine.js";
@@ -53,16 +52,14 @@ const drawsPerRow = 4;
  */
 export async function previewRows(given: JobContext, options: PreviewOptions): Promise<PreviewedRows> {
   const context = narrowed(given, options.where);
-  const { spec, sha256 } = context;
   const listing = await wholeInput(context);
   warnOfUnmatched(context, listing);
   const resolved = await openPinnedModel(context);
   await using loading = loadEngine(context, resolved.model, { inputBytes: 0 });
   await using decoder = await context.openDecoder(listing.folders);
-  const runId = runIdOf(spec.name, spec.params, sha256);
   const { engine } = loading;
   const { plan: planned } = await planRun(context, {
-    runId,
+    runId: context.base,
     listed: listing.shards,
     table: listing.table,
     decoder,

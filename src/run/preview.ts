@@ -7,7 +7,7 @@ import type { Decoder } from "../formats/format.js";
 import { type CountTokens, type Engine, type PaidEngine, costOf } from "../models/engine.js";
 import type { FoundModel, Model } from "../models/places/place.js";
 import { JobError, assertNever, reworded } from "../base/errors.js";
-import { nextRunId, runIdOf } from "./plan/identity.js";
+import { nextRunId } from "./plan/identity.js";
 import type { ListedShard } from "./plan/compare.js";
 import type { Plan, PlannedChecks, RunId } from "./plan/plan.js";
 import type { PlanEstimate } from "../report/plan-text.js";
@@ -60,8 +60,7 @@ function planFailed({ failed }: Failure): string {
 /** A run that is resumed is planned with its own model, and although its input is not whole. */
 async function previewNew(context: JobContext, { next, stored }: StoredRunCheck): Promise<PreviewedPlan> {
   const { spec } = context;
-  const runId =
-    stored === undefined || next === "end" ? runIdOf(spec.name, spec.params, context.sha256) : idOfNext(stored, next);
+  const runId = stored === undefined || next === "end" ? context.base : idOfNext(stored, next);
   const resumed = next === "resume" ? stored : undefined;
   const listing = resumed === undefined ? await wholeInput(context) : await listInput(context, resumed.plan);
   warnOfUnmatched(context, listing);
@@ -209,16 +208,15 @@ async function bindFirst(context: JobContext, { seen, decoder, engine, resolved 
  * are, and how old they are, does not matter. Writes nothing.
  */
 export async function previewFirst(context: JobContext): Promise<PlannedRuns | undefined> {
-  const { name, params, input } = context.spec;
+  const { input } = context.spec;
   const spec = { ...context.spec, checks: undefined, input: { ...input, min_rows: 0, freshness: undefined } };
   const silent = { ...context, spec, log: { info() {}, warn() {}, debug() {} } };
   await openTokenCounter(context); // whether its file is there
   return await lookAtFirst(context, async (first) => {
     await bindFirst(context, first);
     const { decoder, resolved, engine, shard } = first;
-    const runId = runIdOf(name, params, context.sha256);
     const opened = Promise.resolve(engine);
-    const planned = await planRun(silent, { runId, listed: [shard], decoder, resolved, engine: opened });
+    const planned = await planRun(silent, { runId: context.base, listed: [shard], decoder, resolved, engine: opened });
     await requireFitting(context, planned.plan.contract);
     await pinProfile(context); // whether the file of `checks.baseline` is a profile
     return planned;
@@ -323,10 +321,10 @@ interface StoredRunCheck {
  * @throws JobError that `run` ends with before it knows which run the target has, unless a retry may succeed
  */
 export async function checkStoredRun(context: JobContext): Promise<StoredRunCheck> {
-  const { spec, sink, sha256 } = context;
+  const { sink, base } = context;
   const none = { next: "plan", isReached: true, untried: [] } as const;
   const found = await orUntried("the target", async () => ({
-    stored: await sink.find(runIdOf(spec.name, spec.params, sha256)),
+    stored: await sink.find(base),
   }));
   if ("untried" in found) {
     return { ...none, isReached: false, ...found };

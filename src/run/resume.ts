@@ -9,7 +9,6 @@ import {
   restoreHint,
   touchHint,
 } from "./plan/compare.js";
-import { runIdOf } from "./plan/identity.js";
 import type { PlannedShard } from "./plan/plan.js";
 import { shareOf, spanCount, type SpanRange } from "./plan/spans.js";
 import type { AttemptFailure } from "./lifecycle/recorded-run.js";
@@ -119,11 +118,15 @@ export async function openOwn(context: JobContext, stored: StoredPlan, how?: Ope
   return run;
 }
 
-/** Makes the error for params that no run is planned for. @param act what cannot be done: "discarding" */
-export function notPlanned({ spec, sha256, command }: JobContext, act: string): JobError {
-  return new JobError("USAGE", `${act} run ${runIdOf(spec.name, spec.params, sha256)}: it is not planned`, {
-    hint: `${command(spec.params)} scores it; another run of the job has other params`,
-  });
+/** Finds the latest run of the job's params. @param act what it is for: "discarding" @throws JobError USAGE if there is none */
+export async function findPlanned({ spec, sink, base, command }: JobContext, act: string): Promise<StoredPlan> {
+  const stored = await sink.find(base);
+  if (stored === undefined) {
+    throw new JobError("USAGE", `${act} run ${base}: it is not planned`, {
+      hint: `${command(spec.params)} scores it; another run of the job has other params`,
+    });
+  }
+  return stored;
 }
 
 /** The hint for a run of another table: the other job keeps the name, or it would score and add its rows again. */
@@ -193,7 +196,8 @@ export function checkPins(
   }
   const tokenizer = tokenizerDifference(plan.model, now.tokenizers);
   if (tokenizer !== undefined) {
-    throw changedModel(`tokenizer ${tokenizer.uri}`, tokenizer.difference);
+    const [uri, difference] = tokenizer;
+    throw changedModel(`tokenizer ${uri}`, difference);
   }
 
   const change = compareListing(plan, now.listed);

@@ -3,7 +3,7 @@ import type { Engine, ServerTraffic } from "../models/engine.js";
 import type { Decoder } from "../formats/format.js";
 import type { Model } from "../models/places/place.js";
 import { compareTargets, reuseShards } from "./plan/compare.js";
-import { nextRunId, runIdOf, splitRunId } from "./plan/identity.js";
+import { nextRunId, splitRunId } from "./plan/identity.js";
 import type { Plan, RunId } from "./plan/plan.js";
 import { shareOf, spanCount, type SpanRange, spansOf, spansToSteal } from "./plan/spans.js";
 import { runStep, type RunStep, supersededBy } from "./lifecycle/lifecycle.js";
@@ -35,7 +35,7 @@ import { spellOut, unfinishedLines, unfinishedRuns } from "./hints.js";
 import { listInput, listPlanned, listPublished, warnOfUnmatched, withInput } from "./input.js";
 import { beginLoading, both, digestsOf, type LoadingEngine, modelOfPlan, openPinnedModel } from "./model.js";
 import { askAhead, beginPaying, spendingReport } from "./paid.js";
-import { planRun, planSample } from "./planning.js";
+import { planRun } from "./planning.js";
 import { mayNotBeReady, readShards, verifyingSource } from "./read-shards.js";
 import {
   checkPins,
@@ -57,9 +57,8 @@ import { scoreWithSecond } from "./second-job.js";
  * @throws JobError
  */
 export async function runJob(context: JobContext): Promise<RunReport> {
-  const { spec, sink, sha256 } = context;
+  const { sink, base } = context;
   try {
-    const base = runIdOf(spec.name, spec.params, sha256);
     const stored = await sink.find(base);
     if (stored?.pruned !== undefined) {
       refusePruned(context, stored.pruned);
@@ -125,10 +124,9 @@ async function startRun(context: JobContext, runId: RunId, held?: RunSink): Prom
     await using loading = beginLoading(context, { listing, model: resolved.model });
     const { table } = listing;
     const input = { runId, shards, listed, table, resolved, decoder, engine: loading.engine };
-    const { plan: made } = await planRun(context, input);
+    const { plan } = await planRun(context, input);
     // Before the plan is stored: a run that was never planned may be repeated with another model or file.
-    await checkGolden(context, { plan: made, engine: await loading.engine });
-    const plan = await planSample(context, { plan: made, decoder });
+    await checkGolden(context, { plan, engine: await loading.engine });
     const stored = await storePlan(context, plan, held);
     if (stored.plan.runId === held?.plan.runId) {
       return undefined;

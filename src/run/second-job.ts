@@ -1,6 +1,5 @@
 import { type Contract, outputColumns, rowNumberColumn } from "../models/binding/contract.js";
 import { type NumberedSpan, matchColumns } from "../checks/agreement.js";
-import { runIdOf } from "./plan/identity.js";
 import type { Plan } from "./plan/plan.js";
 import { spanCount } from "./plan/spans.js";
 import type { StoredSpans } from "./lifecycle/span-record.js";
@@ -78,7 +77,7 @@ async function scoreRows(job: JobContext, plan: Plan, runJob: (job: JobContext) 
   const source: Source = { ...job.source, list: (patterns) => job.source.list(patterns, plan.input.table) };
   const run = async (newRun: boolean): Promise<unknown> => await runJob({ ...job, spec, source, newRun });
   try {
-    await run(await isOutdated(job, await job.sink.find(runIdOf(spec.name, spec.params, job.sha256)), plan));
+    await run(await isOutdated(job, await job.sink.find(job.base), plan));
   } catch (error) {
     if (!(error instanceof JobError) || error.exitCode !== 66) {
       throw error;
@@ -107,8 +106,8 @@ export function hasSameRows({ input: one, ...planned }: Plan, { input: other, ..
 }
 
 async function storeResult(context: JobContext, champion: RunSink, job: JobContext): Promise<void> {
-  const { sink, spec } = job;
-  const stored = await sink.find(runIdOf(spec.name, spec.params, job.sha256));
+  const { sink } = job;
+  const stored = await sink.find(job.base);
   if (stored === undefined || stored.pruned !== undefined) {
     throw new Error(`${sink.target} has no run`);
   }

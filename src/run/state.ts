@@ -1,5 +1,4 @@
 import type { RejectedRow } from "../columns/types.js";
-import { runIdOf } from "./plan/identity.js";
 import type { RunId } from "./plan/plan.js";
 import type { AttemptFailure } from "./lifecycle/recorded-run.js";
 import type { RunComparison } from "./lifecycle/erasure.js";
@@ -24,7 +23,7 @@ import {
   unfinishedRuns,
   type UnfinishedText,
 } from "./hints.js";
-import { notPlanned, openOwn, refuseElsewhere } from "./resume.js";
+import { findPlanned, openOwn, refuseElsewhere } from "./resume.js";
 import type { JobContext } from "../flow/context.js";
 
 export interface RunState {
@@ -102,8 +101,7 @@ const nothing = {
  * @param isDetailed also reads what the run has paid for
  */
 export async function runState(context: JobContext, isDetailed = false): Promise<RunState> {
-  const { spec, sink, command } = context;
-  const base = runIdOf(spec.name, spec.params, context.sha256);
+  const { spec, sink, base, command } = context;
   const stored = await orDamage(() => sink.find(base));
   const unfinished = await unfinishedRuns(context);
   const about = {
@@ -272,11 +270,7 @@ function countByAttempt(spans: RunSink["spans"]): (CommittedBy & { spans: number
  * @throws JobError USAGE if it is not the latest run of these params, or none is planned
  */
 export async function* rejectedRows(context: JobContext, asked?: string): AsyncGenerator<RejectedRow> {
-  const { spec, sink, sha256 } = context;
-  const stored = await sink.find(runIdOf(spec.name, spec.params, sha256));
-  if (stored === undefined) {
-    throw notPlanned(context, "reading the rejected rows of");
-  }
+  const stored = await findPlanned(context, "reading the rejected rows of");
   requireLatest(stored.plan.runId, asked);
   const run = await openOwn(context, stored);
   yield* run.rejects();

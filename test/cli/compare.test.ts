@@ -116,21 +116,13 @@ describe("infer-batch compare", () => {
     expect(idsOf(score)).toEqual(some.ids);
   });
 
-  test("compare has the same result if the models are scored one after the other, as on a GPU", async () => {
-    const overrides = { engine: { providers: ["cuda", "cpu"] } };
-    const args = ["--model", modelOf("diabetes-mlp.onnx"), "--model", quantised, "--tolerance", "1.2"];
-    const found = await compareJson({ fixture: "diabetes-mlp", overrides, args });
-    const score = found.outputs["score"] as Numbers;
-    expect(score.rows_beyond_tolerance).toBe(expectedOf(score, ({ mean }) => mean).beyond);
-  });
-
   test("compare counts the labels that flip between two classifiers, and the cosines of their probabilities", async () => {
     // The logistic regression, 3 less and more in its two intercepts.
     const bytes = await readFile(modelOf("cancer-logistic.onnx"));
     const intercept = 0.220_886_260_271_072_4;
     const other = join(scratch.path, "shifted.onnx");
     await writeFile(other, withFloat(withFloat(bytes, -intercept, -intercept - 3), intercept, intercept + 3));
-    // More rows than one turn, so that each model begins one.
+    // More rows than one span.
     const copies = 30;
     await mkdir(join(scratch.path, "in"));
     const shards = join(projectFolder, "fixtures/data/cancer");

@@ -5,7 +5,6 @@ import { openLoaded } from "../../job/job-context.js";
 import { type JobOptions, oneGroup, parquetFolder, readSpec, readSpecOnce } from "../../job/reading.js";
 import { type Figures, changesOf } from "../../checks/evaluation.js";
 import { findRange, rangeValues, stepOf } from "../../run/series/backfill.js";
-import { runIdOf } from "../../run/plan/identity.js";
 import type { Plan } from "../../run/plan/plan.js";
 import { figure, modelNames } from "../../report/agreement.js";
 import { showCount, count } from "../../base/shown-numbers.js";
@@ -71,7 +70,7 @@ async function evaluate(spec: string, options: EvaluateOptions, io: SafeIo): Pro
   for (const { night, load } of await nightsOf(spec, options)) {
     const loaded = load();
     await using job = await openLoaded(loaded, spec, { log });
-    const runId = runIdOf(loaded.spec.name, loaded.spec.params, job.sha256);
+    const { base: runId } = job;
     const stored = await job.sink.find(runId);
     if (stored === undefined && night !== "") {
       log.warn(`${night} is left out: run ${runId} is not planned`);
@@ -164,7 +163,7 @@ async function openChallenger(
   job: JobContext,
   { key, plan }: { readonly key: readonly string[]; readonly plan: Plan | undefined },
 ): Promise<DiffSide> {
-  const stored = await job.sink.find(runIdOf(job.spec.name, job.spec.params, job.sha256));
+  const stored = await job.sink.find(job.base);
   const side = await openDiffSide(job, key);
   if (stored?.plan.runId !== side.name || plan === undefined || !hasSameRows(stored.plan, plan)) {
     throw new Error(`run ${side.name} is of other rows`);

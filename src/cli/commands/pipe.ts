@@ -19,6 +19,7 @@ import { pipeName } from "../../job/jobfile/load.js";
 import { hasBudget } from "../../job/jobfile/prompt-spec.js";
 import { errnoOf, JobError } from "../../base/errors.js";
 import { sha256Of } from "../../base/sha256.js";
+import { runIdOf } from "../../run/plan/identity.js";
 import { abortOnSignals } from "../failure.js";
 import type { SafeIo } from "../io.js";
 import { createLog, type LogOptions } from "../logger.js";
@@ -208,6 +209,7 @@ export async function openPipe(
     memory,
     batchLimits: openBatchLimitCache(log),
     sha256: sha256Of,
+    base: runIdOf(spec.name, spec.params, sha256Of),
     nowMs: () => performance.now(),
     dateMs: () => Date.now(),
     log,

@@ -5,7 +5,7 @@ import { findWorker } from "../../job/attempt.js";
 import { alone, openLoaded } from "../../job/job-context.js";
 import { type JobOptions, readSpec } from "../../job/reading.js";
 import { type CallContext, placeReports, plainUrlAt, tokenOf } from "../../job/reporting.js";
-import { nextRunId, runIdOf } from "../../run/plan/identity.js";
+import { nextRunId } from "../../run/plan/identity.js";
 import type { Plan } from "../../run/plan/plan.js";
 import {
   type SecondPlan,
@@ -74,7 +74,7 @@ async function showPlan(spec: string, options: PlanOptions, io: SafeIo): Promise
     ? await checkTarget(job, writing, next === "plan")
     : { state: undefined, untried: [] };
   const untried = [...planned.untried, ...ofSpools, ...storedRun.untried, ...ofTarget];
-  const runId = planned.plan?.runId ?? runIdOf(job.spec.name, job.spec.params, job.sha256);
+  const runId = planned.plan?.runId ?? job.base;
   const target = { target: job.sink.target, found: state && foundText(runId, state), untried };
   const second = planned.plan && secondPlanOf(planned.plan, planned.second);
   const lines =

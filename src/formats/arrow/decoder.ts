@@ -141,13 +141,6 @@ export function openArrowDecoder(options: ArrowDecoderOptions): Decoder {
       };
     },
     read,
-    async countKept(slices) {
-      let kept = 0;
-      for await (const { rowCount, selection } of read(slices)) {
-        kept += rowCount - (selection?.failed.length ?? 0);
-      }
-      return kept;
-    },
     verify: (file, signal) => verifyArrow(file, open, signal),
     sql: () => duckdb.open(),
     [Symbol.asyncDispose]: () => duckdb[Symbol.asyncDispose](),

@@ -59,7 +59,6 @@ export function openParquetDecoder({
         yield* (await duckdb.open()).read([first, ...more], decodingThreads(threads, first.projection));
       }
     },
-    countKept: async (slices) => await (await duckdb.open()).countKept(slices),
     verify: (file, signal) => verifyPages(file, { signal }),
     sql: () => duckdb.open(),
     [Symbol.asyncDispose]: () => duckdb[Symbol.asyncDispose](),

@@ -7,22 +7,12 @@ import { rewriteShard } from "../faults.js";
 import type { SchemaReader } from "./footers.js";
 import { type Leaf, readFooter, type Footer, groupsBetween } from "./footer.js";
 import { type ShardTables, type ShardSql, shardSql } from "../sql/expressions.js";
-import {
-  boundsOf,
-  columnSql,
-  fromRows,
-  inSlice,
-  parquetTable,
-  keptCountSql,
-  slicesTable,
-  sliceSql,
-  coalescedSql,
-} from "../sql/slice-sql.js";
+import { boundsOf, columnSql, fromRows, inSlice, parquetTable, sliceSql, coalescedSql } from "../sql/slice-sql.js";
 import { rangesBetween } from "./windows.js";
 import { type ExactTables, exactTables } from "./exact-table.js";
 import type { DuckDBDataChunk } from "@duckdb/node-api";
 import { hasIntegerType, readScalars } from "../../duckdb/vectors.js";
-import type { SliceRequest, ShardFile, Decoder } from "../format.js";
+import type { SliceRequest, ShardFile } from "../format.js";
 import { boundColumns, type ColumnRef } from "../../models/binding/contract.js";
 import { corrupt, type DamagedPart, readableTogether, readableParts } from "./readable-parts.js";
 import { verifyPages } from "./pages/page-walk.js";
@@ -253,41 +243,8 @@ async function tryToRead(
   }
 }
 
-/**
- * Counts the rows of slices that their filter keeps. DuckDB counts: a twentieth of the CPU time of reading the rows.
- * Several slices are whole shards with the same partitions.
- * @throws JobError SHARD_CORRUPT; what DuckDB says
- */
-async function countKept({ pool, memory, exact }: ReadTools, slices: readonly SliceRequest[]): Promise<number> {
-  const count = (slice: SliceRequest, table: string): Promise<number> =>
-    pool.use(async (connection) => {
-      const [row] = (await connection.runAndReadAll(keptCountSql(slice, table))).getRows();
-      return Number(row?.[0]);
-    });
-  const [first, second] = slices;
-  const together = second === undefined ? undefined : await readableTogether(slices, memory);
-  if (first !== undefined && together !== undefined) {
-    return await count({ ...first, rowEnd: Number.MAX_SAFE_INTEGER }, slicesTable(slices, together.select));
-  }
-  let kept = 0;
-  for (const slice of slices) {
-    kept -= numbersIn(await removedRows(slice.file), slice).length; // any of these may be counted below
-    const { parts, footer, unfit } = await readableParts(slice, memory);
-    if (unfit !== undefined) {
-      throw unfit.error;
-    }
-    for (const part of parts) {
-      for (const { slice: rows, ranges } of await exact.parts(part, footer)) {
-        const columns = plannedColumns(rows.projection);
-        kept += await exact.use({ file: rows.file, footer, columns, ranges }, (table) => count(rows, table));
-      }
-    }
-  }
-  return Math.max(0, kept);
-}
-
 /** What DuckDB does of Parquet shards. Its library is large: loaded where something needs it. */
-export interface ParquetByDuckDb extends ShardSql, Pick<Decoder, "countKept">, AsyncDisposable {
+export interface ParquetByDuckDb extends ShardSql, AsyncDisposable {
   readonly schemas: SchemaReader;
   /** Rows of slices, in order, with so many of DuckDB's threads. */
   read(slices: readonly [SliceRequest, ...SliceRequest[]], threads: number): AsyncGenerator<RecordBatch>;
@@ -316,10 +273,6 @@ export function openParquetByDuckDb({ memory, ...others }: ParquetOptions): Parq
     async *read(slices, threads) {
       await sql.check(slices[0].projection.expressions);
       yield* readSlices({ pool: poolOf(threads), memory, exact }, slices);
-    },
-    async countKept(slices) {
-      await sql.check(slices[0]?.projection.expressions ?? null); // the same for all
-      return await countKept({ pool, memory, exact }, slices);
     },
     async [Symbol.asyncDispose]() {
       for (const reader of opened.values()) {

@@ -61,9 +61,6 @@ function withExpressions(table: string, { list }: Expressions): string {
 
 const keeps = `(${quoteName(filterName)}).${expressionValue}`;
 
-/** Whether the filter keeps a row: false if it fails on it. */
-const isKeptSql = `${keeps} IS TRUE`;
-
 function layer(table: string, columns: readonly (readonly [Expression, string])[]): string {
   const added = columns.map(([{ name }, sql]) => `${sql} AS ${quoteName(expressionAlias(name))}`);
   // Before the shard's: of two columns of one name, DuckDB takes the first.
@@ -253,19 +250,10 @@ export function coalescedSql(slices: readonly [SliceRequest, ...SliceRequest[]],
 }
 
 /** The rows of several whole Parquet shards, in order. @param select what stands for their columns; undefined: they do */
-export function slicesTable(slices: readonly SliceRequest[], select = "*"): string {
+function slicesTable(slices: readonly SliceRequest[], select = "*"): string {
   const files = quotePaths(slices.map(({ file }) => file.path));
   const rows = `read_parquet(${files}, ${rowNumberColumn} = true, hive_partitioning = false)`;
   return `(SELECT ${select}, file_index AS ${quoteName(shardNumberColumn)} FROM ${rows})`;
-}
-
-/** One SELECT: how many rows of a slice its filter keeps. Rows on which the filter fails are not counted. */
-export function keptCountSql(
-  { projection: { expressions }, partitions, ...rows }: Omit<SliceRequest, "file">,
-  table: string,
-): string {
-  const kept = expressions?.list.some(({ kind }) => kind === "where") === true ? isKeptSql : "true";
-  return `SELECT count(*) FILTER (WHERE ${kept}) ${fromRows({ table, expressions, partitions }, inSlice(rows))}`;
 }
 
 function projectedSql(

@@ -7,7 +7,7 @@ import {
   parseObjectUri,
   type StoreScheme,
 } from "./uri.js";
-import { attempt, countFrom, duration, name, plan, type Refuse, text } from "./values.js";
+import { attempt, countFrom, duration, name, plan, type Refuse, showFound, text } from "./values.js";
 
 /** How a place in a store is reached; credentials come from the environment, never from the spec. */
 export interface StoreSpec {
@@ -97,46 +97,49 @@ function isEndpoint(given: string): boolean {
   }
 }
 
-interface Problem {
-  readonly path: (string | number)[];
-  readonly message: string;
-}
-
 /** A path in the spec. Its type is unknown, because these checks also run on a spec with other problems. */
 interface Given {
-  readonly path: (string | number)[];
+  readonly path: readonly (string | number)[];
   readonly text: unknown;
 }
 
 /** Checks the places of the input. @param golden the file of golden rows, which is read like the input */
-export function inputProblems(
+export function checkInputPlaces(
   input: StoreSpec & { readonly path?: unknown; readonly table?: unknown; readonly ready?: unknown },
   golden: unknown,
-): Problem[] {
+  refuse: Refuse,
+): void {
   const listed = [input.path].flat();
-  const paths = listed.map((one, index) => ({
-    path: listed.length === 1 ? ["input", "path"] : ["input", "path", index],
-    text: one,
-  }));
-  const others = [
+  const all: readonly Given[] = [
+    ...listed.map((given, index) => ({
+      path: ["input", "path", ...(listed.length === 1 ? [] : [index])],
+      text: given,
+    })),
     { path: ["input", "table"], text: input.table },
     { path: ["input", "ready"], text: input.ready },
     { path: ["checks", "golden", "path"], text: golden },
   ];
-  const all = [...paths, ...others];
-  const elsewhere = all.flatMap(({ path, text: given }) => {
-    const message = typeof given === "string" ? otherStoreProblem(given) : undefined;
-    return message === undefined ? [] : [{ path, message }];
-  });
-  if (elsewhere.length > 0) {
-    return elsewhere;
+  const isWrong = refuseEach(all, otherStoreProblem, refuse) || checkStore("input", input, all, refuse);
+  if (!isWrong) {
+    checkOneStore(all, input.endpoint !== undefined, refuse);
   }
-  const problems = problemsAt("input", input, all);
-  return problems.length > 0 ? problems : severalStores(all, input.endpoint !== undefined);
+}
+
+/** Refuses the paths that are wrong. Returns whether one is. */
+function refuseEach(paths: readonly Given[], problemOf: (path: string) => string | undefined, refuse: Refuse): boolean {
+  let isWrong = false;
+  for (const { path, text: given } of paths) {
+    const message = typeof given === "string" ? problemOf(given) : undefined;
+    if (message !== undefined) {
+      refuse(path, message, showFound);
+      isWrong = true;
+    }
+  }
+  return isWrong;
 }
 
 /** One store at a time: the keys of the input, such as its endpoint, are those of all its paths. */
-function severalStores(paths: readonly Given[], hasEndpoint: boolean): Problem[] {
+function checkOneStore(paths: readonly Given[], hasEndpoint: boolean, refuse: Refuse): void {
   const inStores = paths.flatMap(({ path, text: given }) => {
     if (typeof given !== "string" || !isObjectUri(given)) {
       return [];
@@ -148,36 +151,32 @@ function severalStores(paths: readonly Given[], hasEndpoint: boolean): Problem[]
   });
   const [first] = inStores;
   const other = inStores.find(({ store }) => store !== first?.store);
-  return first === undefined || other === undefined
-    ? []
-    : [
-        {
-          path: other.path,
-          message: `expected a path on a disk or in the same store as ${first.path.join(".")}, which starts with ${first.store}`,
-        },
-      ];
+  if (first !== undefined && other !== undefined) {
+    const message = `expected a path on a disk or in the same store as ${first.path.join(".")}, which starts with ${first.store}`;
+    refuse(other.path, message, showFound);
+  }
 }
 
 /** Checks the place of the model. */
-export function modelProblems(model: StoreSpec & { readonly path?: unknown }): Problem[] {
+export function checkModelPlace(model: StoreSpec & { readonly path?: unknown }, refuse: Refuse): void {
   // MLflow's files may be in S3.
-  return typeof model.path === "string" && isMlflowUri(model.path)
-    ? []
-    : problemsAt("model", model, [{ path: ["model", "path"], text: model.path }]);
+  if (typeof model.path !== "string" || !isMlflowUri(model.path)) {
+    checkStore("model", model, [{ path: ["model", "path"], text: model.path }], refuse);
+  }
 }
 
-/** Paths that are wrong, and keys that none of the paths takes. */
-function problemsAt(key: string, place: StoreSpec, paths: readonly Given[]): Problem[] {
-  const wrong = paths.flatMap(({ path, text: given }) => {
-    const message = typeof given === "string" && isObjectUri(given) ? objectUriProblem(given) : undefined;
-    return message === undefined ? [] : [{ path, message }];
-  });
-  if (wrong.length > 0) {
-    return wrong;
+/** Refuses paths that are wrong, and keys that none of the paths takes. Returns whether there is one. */
+function checkStore(key: string, place: StoreSpec, paths: readonly Given[], refuse: Refuse): boolean {
+  if (refuseEach(paths, (path) => (isObjectUri(path) ? objectUriProblem(path) : undefined), refuse)) {
+    return true;
   }
-  const keys = Object.keys(storeKeys).filter((one) => place[one as keyof StoreSpec] !== undefined);
+  const keys = Object.keys(storeKeys).filter((storeKey) => place[storeKey as keyof StoreSpec] !== undefined);
   const given = paths.flatMap(({ text: path }) => (typeof path === "string" ? [path] : []));
-  return needlessKeys(keys, given).map((needless) => ({ path: [key, needless.key], message: needless.message }));
+  const needless = needlessKeys(keys, given);
+  for (const { key: storeKey, message } of needless) {
+    refuse([key, storeKey], message, showFound);
+  }
+  return needless.length > 0;
 }
 
 export interface InputSpec extends StoreSpec {

@@ -7,10 +7,10 @@ import {
   type InputSpec,
   checkColumnNames,
   checkInput,
+  checkInputPlaces,
+  checkModelPlace,
   input,
   inputOf,
-  inputProblems,
-  modelProblems,
 } from "./input-spec.js";
 import { type ChallengerSpec, type ModelSpec, challenger, model, parseOutputReference } from "./model-spec.js";
 import {
@@ -288,9 +288,8 @@ function checkReuse({ key }: ReuseSpec, { columns, lineage, postgres }: GivenJob
 }
 
 function checkPlaces({ input: from, model: by, output: { parquet }, checks: given }: GivenJob, refuse: Refuse): void {
-  for (const { path, message } of [...inputProblems(from, given?.golden?.path), ...modelProblems(by)]) {
-    refuse(path, message, showFound);
-  }
+  checkInputPlaces(from, given?.golden?.path, refuse);
+  checkModelPlace(by, refuse);
   if (parquet !== undefined) {
     checkParquet(parquet, refuse);
   }

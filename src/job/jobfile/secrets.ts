@@ -1,6 +1,6 @@
 /** Whether a key is where a model server is: its path or query may have a secret. */
 export function isServerPlace(path: readonly (string | number)[]): boolean {
-  return /^(model|challenger)\.server\.(url|path)\b/.test(path.join("."));
+  return /^\w+\.server\.(url|path)\b/.test(path.join("."));
 }
 
 const fileReference = /^\$\{file:([^}\0]+)\}$/;

@@ -133,11 +133,6 @@ export interface PlannedChecks {
   readonly sql?: Readonly<Record<string, string>> | undefined;
   /** The file of rows with known predictions; undefined: the spec has none. */
   readonly golden?: PinnedFile | undefined;
-  /**
-   * The profiles of features describe one of so many rows; undefined: it follows from the planned rows, because
-   * `input.where` leaves out few of them or an unknown number.
-   */
-  readonly sampleEvery?: number | undefined;
 }
 
 /** A file that is pinned by its digest. */
