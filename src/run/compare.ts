@@ -69,9 +69,9 @@ type Side = "a" | "b";
 export async function compareModels(job: JobContext, joiner: RowJoiner, options: CompareOptions): Promise<Comparison> {
   const context = comparingContext(job);
   const { limit, tolerance, one, other } = options;
-  const { folders, shards: listed, table } = await wholeInput(context);
+  const { folders, shards: listed } = await wholeInput(context);
   await using decoder = await context.openDecoder(folders);
-  const shards = await readShards(context, decoder, { shards: listed, table });
+  const shards = await readShards(context, decoder, listed);
   const openEngine = (model: ComparedModel): Promise<Engine> =>
     context.openEngine(model.model, { inputBytes: Number.POSITIVE_INFINITY });
   const open = async (model: ComparedModel, engine: Engine): Promise<TimedModel> =>

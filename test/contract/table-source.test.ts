@@ -176,3 +176,20 @@ test.each([
 function never(): never {
   throw new Error("nothing is removed");
 }
+
+test("small files beside each other are read together only where they are stored alike, with all rows of one partition", async () => {
+  const kinds = [
+    { isNumbered: false, isOld: true, removed: [], dt: null },
+    { isNumbered: false, isOld: true, removed: [], dt: null },
+    { isNumbered: true, isOld: true, removed: [], dt: null },
+    { isNumbered: true, isOld: false, removed: [], dt: null },
+    { isNumbered: true, isOld: false, removed: [], dt: "2026-11-20" },
+    { isNumbered: true, isOld: false, removed: [0, 99], dt: "2026-11-20" },
+  ];
+  const files = kinds.map((kind, index) => ({ ...kind, path: `f${index}.parquet`, rows: 100, first: index * 100 }));
+
+  const report = await runOver(files, {});
+
+  await expectScored(scratch.path, files.flatMap(rowsOf), names);
+  expect(report).toMatchObject({ rowsScored: 598, rowsFiltered: 2 });
+});

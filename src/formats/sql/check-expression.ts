@@ -374,6 +374,48 @@ export async function parseExpression(connection: DuckDBConnection, text: string
   return expression;
 }
 
+/** The SQL of a part of a parsed expression. */
+export async function sqlOf(connection: DuckDBConnection, part: unknown): Promise<string> {
+  const node = {
+    type: "SELECT_NODE",
+    modifiers: [],
+    cte_map: { map: [] },
+    select_list: [part],
+    from_table: { type: "EMPTY", alias: "", sample: null, query_location: 0 },
+    where_clause: null,
+    group_expressions: [],
+    group_sets: [],
+    aggregate_handling: "STANDARD_HANDLING",
+    having: null,
+    sample: null,
+    qualify: null,
+  };
+  const json = exactJson({ error: false, statements: [{ node, named_param_map: [] }] });
+  const answer = await connection.runAndReadAll(`SELECT json_deserialize_sql(${quoteText(json)})`);
+  return String(answer.getRows()[0]?.[0]).replace(/^SELECT /, "");
+}
+
+/** A part of a condition. */
+interface Conjunct {
+  readonly sql: string;
+  /** The columns that it names; undefined: parameters of lambdas, which may be columns, are among its names. */
+  readonly columns: ReadonlySet<string> | undefined;
+}
+
+/** The parts of a condition that must all be true. */
+export async function conjunctsOf(connection: DuckDBConnection, text: string): Promise<Conjunct[]> {
+  const split = (part: unknown): readonly unknown[] =>
+    isObject(part) && part["type"] === "CONJUNCTION_AND" && Array.isArray(part["children"])
+      ? part["children"].flatMap(split)
+      : [part];
+  const conjuncts: Conjunct[] = [];
+  for (const part of split(await parseExpression(connection, text))) {
+    const { columns, parameters } = partsOf(part);
+    conjuncts.push({ sql: await sqlOf(connection, part), columns: parameters.size > 0 ? undefined : columns });
+  }
+  return conjuncts;
+}
+
 function refused(text: string, found: string): JobError {
   const shown = text.length > 60 ? `${text.slice(0, 57)}…` : text;
   return new JobError("SPEC_INVALID", `checking the expression ${shown.replaceAll(/\s+/g, " ")}: ${found}`, {

@@ -169,8 +169,15 @@ export function tableSource(files: Source, { table, at, folder, tools }: TableOp
         requireFiles(table, snapshot, listing);
       }
       const { version, schemaId } = snapshot;
-      const removedRows = pinned?.removedRows ?? (await countRemoved(snapshot));
-      return { ...listing, folders: [folder], table: { uri: table, at, format, version, schemaId, removedRows } };
+      const shards = pinned === undefined ? await withFacts(listing.shards, snapshot) : listing.shards;
+      const removedRows =
+        pinned?.removedRows ?? shards.reduce((sum, { ofTable }) => sum + (ofTable?.removedRows ?? 0), 0);
+      return {
+        ...listing,
+        shards,
+        folders: [folder],
+        table: { uri: table, at, format, version, schemaId, removedRows },
+      };
     },
     async open(shard) {
       const file = read?.files.get(shard.uri);
@@ -212,11 +219,14 @@ function requireFiles(table: string, { version, files }: LakeSnapshot, { shards 
   }
 }
 
-async function countRemoved({ files }: LakeSnapshot): Promise<number> {
-  const counts = await mapBounded(files, lookUps.calls, async ({ removedCount, removed }) =>
-    removedCount === undefined ? (await removed()).length : removedCount,
-  );
-  return counts.reduce((sum, count) => sum + count, 0);
+/** The shards of a version that is planned, with what the table knows of them. */
+async function withFacts(shards: readonly ListedShard[], { files }: LakeSnapshot): Promise<ListedShard[]> {
+  const byUri = new Map(files.map((file) => [file.uri, file]));
+  return await mapBounded(shards, lookUps.calls, async ({ uri, sizeBytes, fingerprint }) => {
+    const { partition = new Map(), removedCount, removed } = byUri.get(uri) ?? {};
+    const removedRows = removedCount ?? (await removed?.())?.length ?? 0;
+    return { uri, sizeBytes, fingerprint, ofTable: { partition, removedRows } };
+  });
 }
 
 /** Opens a file of a table, whose columns and rows become the table's. */
