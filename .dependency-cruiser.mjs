@@ -103,7 +103,7 @@ export default {
     roomRule("models/places", "^src/(stores/objects|base/http|models/file)/"),
     roomRule("models", "^src/(stores/objects|base/http)/"),
     roomRule("models/file"),
-    roomRule("targets/parquet", `^src/duckdb/|^src/stores/(store|ledger)\\.ts$|${contract("targets")}`),
+    roomRule("targets/parquet", `^src/(duckdb/|base/spool)|^src/stores/(store|ledger)\\.ts$|${contract("targets")}`),
     roomRule("stores", "^src/base/(spool|http/)"),
     {
       name: "no-store-imports-another",
@@ -112,7 +112,7 @@ export default {
       from: { path: "^src/stores/(?!disk|objects/)" },
       to: { path: "^src/stores/", pathNot: "^src/stores/(store\\.ts$|objects/)" },
     },
-    roomRule("targets/postgres", `^src/stores/ledger\\.ts$|${contract("targets")}`),
+    roomRule("targets/postgres", `^src/base/spool|^src/stores/ledger\\.ts$|${contract("targets")}`),
     roomRule("duckdb"),
     roomRule("stores/objects", "^src/base/http/"),
     roomRule("base/http"),

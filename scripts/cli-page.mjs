@@ -1,7 +1,8 @@
 // The reference of the command line, from the definitions that commander parses by.
-import { createProgram, examples } from "../dist/cli/program.js";
+import { createProgram, examplesOfAll } from "../dist/cli/program.js";
 
-const program = createProgram(process);
+const program = await createProgram(process);
+const examples = await examplesOfAll();
 
 const cell = (text) => text.replaceAll("|", "\\|").replaceAll("<", "&lt;");
 
@@ -11,16 +12,32 @@ function standard({ defaultValue, defaultValueDescription, mandatory, negate }) 
   return `\`${defaultValueDescription ?? defaultValue}\``;
 }
 
-function optionRows(command) {
-  const rows = command.options.map((option) => {
-    const choices = option.argChoices === undefined ? "" : ` (${option.argChoices.join(", ")})`;
-    return `| \`${option.flags.replaceAll("|", "\\|")}\` | ${standard(option)} | ${cell(option.description + choices)} |`;
-  });
-  return rows.length === 0 ? [] : ["| option | default | meaning |", "| --- | --- | --- |", ...rows, ""];
+const head = ["| option | default | meaning |", "| --- | --- | --- |"];
+
+function optionRow(option) {
+  const choices = option.argChoices === undefined ? "" : ` (${option.argChoices.join(", ")})`;
+  return `| \`${option.flags.replaceAll("|", "\\|")}\` | ${standard(option)} | ${cell(option.description + choices)} |`;
 }
 
+const allRows = program.commands.flatMap(({ options }) => options.map(optionRow));
+
+/** Rows that three commands or more have, word for word: they stand once. */
+const shared = new Set(allRows.filter((row) => allRows.filter((other) => other === row).length > 2));
+
+function optionRows({ options }) {
+  const own = options.map(optionRow).filter((row) => !shared.has(row));
+  const others = options.filter((option) => shared.has(optionRow(option))).map(({ long }) => `\`${long}\``);
+  return [
+    ...(own.length === 0 ? [] : [...head, ...own, ""]),
+    ...(others.length === 0 ? [] : [`[Shared](#shared-options): ${others.join(", ")}.`, ""]),
+  ];
+}
+
+const specIs = "Job spec, a YAML file";
+
 function argumentLines(command) {
-  return command.registeredArguments.map((argument) => {
+  const said = command.registeredArguments.filter(({ description }) => description !== specIs);
+  return said.map((argument) => {
     const known = argument.defaultValue === undefined ? "" : `; default \`${argument.defaultValue}\``;
     return `- \`${argument.name()}\`: ${argument.description}${known}`;
   });
@@ -51,9 +68,14 @@ export function cliPage() {
   return [
     "# Command line",
     "",
-    "Generated from `src/cli/program.ts` by `npm run docs`: do not edit this page. `infer-batch help <command>` prints the same text.",
+    "Generated from `src/cli/program.ts` and `src/cli/commands/` by `npm run docs`: do not edit this page. `infer-batch help <command>` prints the same text.",
     "",
-    "The result goes to stdout, everything else to stderr. [Operations](operations.md#exit-codes) lists the exit codes. Every command also takes `--help`; `infer-batch --version` prints the version.",
+    "The result goes to stdout, everything else to stderr. [The runbook](runbook.md#exit-codes) lists the exit codes. `<spec>` is a job spec, a YAML file. Every command also takes `--help`; `infer-batch --version` prints the version.",
+    "",
+    "## Shared options",
+    "",
+    ...head,
+    ...shared,
     "",
     ...program.commands.flatMap(section),
   ].join("\n");

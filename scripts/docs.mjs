@@ -36,32 +36,18 @@ function typeText(node) {
 
 const cell = (text) => text.replaceAll("|", "\\|").replaceAll("<", "&lt;");
 
-/**
- * What a changed key means for a run that is planned already. `plan`: the run is refused (66) where its rows would
- * differ, or keeps what its plan says. `attempt`: it applies from the next attempt on. `verdict`: it applies until the
- * verdict is made, which records it. A key has the class of the longest entry that it begins with.
- */
-const classes = JSON.parse(readFileSync(new URL("key-classes.json", import.meta.url), "utf8"));
-
-function classOfKey(key) {
-  const parts = key.split(".");
-  for (let length = parts.length; length > 0; length -= 1) {
-    const [found] = Object.entries(classes).find(([, keys]) => keys.includes(parts.slice(0, length).join("."))) ?? [];
-    if (found !== undefined) {
-      return found;
-    }
-  }
-  throw new Error(`the key ${key} has no class: name it in scripts/key-classes.json`);
-}
-
-/** @param needed whether each spec has this mapping */
-function* rows(node, path, needed = true) {
+/** @param needed whether each spec has this mapping @param around the class of the keys around it */
+function* rows(node, path, needed = true, around) {
   for (const [key, child] of Object.entries(node.properties ?? {})) {
     const name = path === "" ? key : `${path}.${key}`;
     const required = (node.required ?? []).includes(key);
+    const own = child.class ?? around;
     if (child.properties !== undefined) {
-      yield* rows(child, name, needed && required);
+      yield* rows(child, name, needed && required, own);
       continue;
+    }
+    if (own === undefined) {
+      throw new Error(`the key ${name} has no class: give it one where it is defined`);
     }
     const value = valueAt(name) ?? child.default;
     const known = value === undefined ? "" : `\`${JSON.stringify(value)}\``;
@@ -70,7 +56,7 @@ function* rows(node, path, needed = true) {
       name,
       type: typeText(child),
       standard,
-      class: classOfKey(name),
+      class: own,
       meaning: cell(child.description ?? ""),
     };
     const entry =
@@ -78,7 +64,7 @@ function* rows(node, path, needed = true) {
         ? undefined
         : child.additionalProperties?.anyOf?.find(({ properties }) => properties !== undefined);
     if (entry !== undefined) {
-      yield* rows(entry, `${name}.<name>`);
+      yield* rows(entry, `${name}.<name>`, needed, own);
     }
   }
 }
@@ -111,7 +97,7 @@ const reference = [
   "",
   "Wherever a number is expected, `${…}` may stand for it.",
   "",
-  "The class of a key says what its change means for a run that is planned already. *plan*: the run keeps the planned value, or the command is refused; if `name`, a param or the place of the output changes, the command works on another run. *attempt*: the next attempt uses the new value. *verdict*: the new value counts until the checks have decided whether the run is published or held. [The guide](guide.md#which-keys-may-change-during-a-run) lists each case.",
+  "The class of a key says what its change means for a run that is planned already. *plan*: the run keeps the planned value, or the command is refused; if `name`, a param or the place of the output changes, the command works on another run. *attempt*: the next attempt uses the new value. *verdict*: the new value counts until the checks have decided whether the run is published or held. *secret*: as *attempt*; no message shows the value, and `${file:PATH}` may stand for it. [changes.md](changes.md) lists each case.",
   "",
   "| key | type | default | class | meaning |",
   "| --- | --- | --- | --- | --- |",

@@ -25,7 +25,7 @@ const fence = [
   "test/targets/parquet/local/status-during-run.test.ts",
 ];
 const power = [
-  "test/targets/parquet/local/reviewed-power.test.ts",
+  "test/stores/disk.test.ts",
   "test/targets/parquet/local/lost-unsynced.test.ts",
   "test/targets/parquet/local/no-hard-links.test.ts",
 ];
@@ -35,7 +35,7 @@ const disk = [
   "test/targets/parquet/local/real-disk.test.ts",
   "test/targets/parquet/local/bit-flips.test.ts",
 ];
-const damage = ["test/run/damaged-output.test.ts", "test/run/trust.test.ts", "test/run/replanned.test.ts"];
+const damage = ["test/run/damaged-output.test.ts", "test/run/trust.test.ts", "test/run/bad-moment.test.ts"];
 const rest = ["test/run/rejects.test.ts", "test/cli/rejects.test.ts", "test/run/resume.test.ts"];
 const pipe = ["test/targets/arrow/stream.test.ts", "test/run/pipe.test.ts"];
 
@@ -68,7 +68,7 @@ const postgresRuns = [
 const s3 = ["test/contract/sink.test.ts", "test/targets/parquet/s3"];
 const s3Runs = ["test/run/s3-output.test.ts", "test/crash/s3-output.test.ts"];
 
-const folderNames = ["sink/parquet", "sink/arrow", "stores"];
+const folderNames = ["targets/parquet", "targets", "stores"];
 
 /**
  * What may be removed: a pattern in the files of some folders of dist, what takes its place, and the tests in
@@ -95,7 +95,7 @@ const removals = [
     suites: [checks, fence, damage, disk, rest, power],
   },
   {
-    folders: ["sink/postgres", "sink/postgres/modes"],
+    folders: ["targets/postgres", "targets/postgres/modes"],
     what: "check",
     pattern:
       /throw (?=new JobError|new KeyTakenConcurrently|new NotCommitted|duplicate|damaged|stagingGone|noSuchTable)/g,
@@ -103,14 +103,14 @@ const removals = [
     suites: [postgres, postgresRuns],
   },
   {
-    folders: ["sink/postgres", "sink/postgres/modes"],
+    folders: ["targets/postgres", "targets/postgres/modes"],
     what: "look",
     pattern: /await (?=lock\(|lockRuns?\(|refuse\w+\(|check\w+\(|require\w+\()/g,
     instead: "0 && ",
     suites: [postgres, postgresRuns],
   },
   {
-    folders: ["stores"],
+    folders: ["stores", "stores/objects"],
     what: "look of S3",
     pattern: /await (?=(?:fence\.)?check\(\)|takeBackIfLate\(|takeBack\(\))/g,
     instead: "0 && ",
@@ -141,7 +141,7 @@ function findMutants() {
 }
 
 function likelySuites(file) {
-  const names = file.startsWith("sink/postgres/") ? [...(likely[basename(file, ".js")] ?? []), "refusals"] : [];
+  const names = file.startsWith("targets/postgres/") ? [...(likely[basename(file, ".js")] ?? []), "refusals"] : [];
   return names.map((name) => [`test/targets/postgres/${name}.test.ts`]);
 }
 

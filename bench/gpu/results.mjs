@@ -1,4 +1,4 @@
-// The tables that bench/gpu has measured: which providers ran, and the text for docs/gpu.md.
+// The tables that bench/gpu has measured: which providers ran, and the text for bench/results-gpu.md.
 
 /** Every provider that the tables name. */
 export const allProviders = ["cpu", "webgpu", "cuda", "tensorrt"];

@@ -3,7 +3,7 @@
 // challenger, a batch without memory, two workers. --cuda FOLDER has NVIDIA's libraries, or gets them (as docs/gpu.md
 // says), and a Python with onnxruntime-gpu, from wheels in FOLDER/wheels if they are there;
 // INFER_BATCH_PYTHON names another. Each part is kept in bench/data/ when it has ended, so that --only PART adds to what was
-// measured here before. --write puts the tables into docs/gpu.md. A part that fails does not stop the others; the exit code
+// measured here before. --write puts the tables into bench/results-gpu.md. A part that fails does not stop the others; the exit code
 // is then 1.
 import { mkdtemp, readFile, rm, writeFile } from "node:fs/promises";
 import { createRequire } from "node:module";
@@ -20,7 +20,7 @@ import { checksRows } from "./nights.mjs";
 import { allProviders, formatResults, merge, whyNotRun, withResults } from "./results.mjs";
 import { prepare, writeSpec } from "./tables.mjs";
 
-const page = fileURLToPath(new URL("../../docs/gpu.md", import.meta.url));
+const page = fileURLToPath(new URL("../results-gpu.md", import.meta.url));
 const require = createRequire(import.meta.url);
 const { version: runtime } = require("onnxruntime-node/package.json");
 const { version: own } = require("../../package.json");

@@ -1,5 +1,5 @@
 // npm run bench:prompts-peers [-- --rows N] [--only ID] [--contest NAME] [--install] [--write]: the same prompts by infer-batch,
-// Daft, Ray Data and a loop around the openai client, against the mock server of the tests. --write replaces the tables in docs/prompts.md.
+// Daft, Ray Data and a loop around the openai client, against the mock server of the tests. --write replaces the tables in bench/results-prompts.md.
 import { mkdirSync, mkdtempSync, rmSync } from "node:fs";
 import { loadavg, tmpdir } from "node:os";
 import { join } from "node:path";

@@ -1,9 +1,9 @@
-// The results as Markdown, and their place in the documentation.
+// The results as Markdown, and their place in bench/results-prompts.md.
 import { readFileSync, writeFileSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import { fileURLToPath } from "node:url";
 
-const page = fileURLToPath(new URL("../../docs/prompts.md", import.meta.url));
+const page = fileURLToPath(new URL("../results-prompts.md", import.meta.url));
 const [begin, end] = ["<!-- bench:prompts-peers -->", "<!-- /bench:prompts-peers -->"];
 
 /** A table for each contest, the versions, and the errors that ended runs. */
@@ -88,7 +88,7 @@ function errorOf(text) {
   return last === undefined ? undefined : `${last.kind}: ${last.message}`;
 }
 
-/** Puts the tables into the documentation, in place of those that are there. */
+/** Puts the tables into bench/results-prompts.md, in place of those that are there. */
 export function writeTables(text) {
   const before = readFileSync(page, "utf8");
   const [from, to] = [before.indexOf(begin), before.indexOf(end)];

@@ -38,18 +38,18 @@ export function wrapToWidth(text: string, width: number): string[] {
 
 /** Divides a text into pieces of at most `width` columns, each of whole characters as a reader sees them. */
 function pieces(text: string, width: number): string[] {
-  const found: string[] = [];
+  const complete: string[] = [];
   let piece = "";
   let occupied = 0;
   for (const { segment } of new Intl.Segmenter().segment(text)) {
     const more = displayWidth(segment);
     if (piece !== "" && occupied + more > width) {
-      found.push(piece);
+      complete.push(piece);
       piece = "";
       occupied = 0;
     }
     piece += segment;
     occupied += more;
   }
-  return [...found, piece];
+  return [...complete, piece];
 }

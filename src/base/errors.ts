@@ -1,6 +1,6 @@
 /**
  * The names of errors, with the exit code of each. The exit code tells a scheduler whether to retry: 64 and 65 no, 66
- * no (something changed), 67 no (a person decides), 75 yes. See docs/operations.md, "Exit codes".
+ * no (something changed), 67 no (a person decides), 75 yes. See docs/runbook.md, "Exit codes".
  */
 export const exitCodes = {
   USAGE: 64,

@@ -51,15 +51,3 @@ export function memoryBudget(bytes: number, storedBytes = 0): MemoryBudget {
     duckDbBytes: bytes,
   };
 }
-
-/** "512 MiB", "1.5 GiB": as messages say a size. */
-export function showBytes(bytes: number): string {
-  const units = ["KiB", "MiB", "GiB", "TiB"];
-  let size = bytes / 1024;
-  let unit = 0;
-  while (size >= 1024 && unit < units.length - 1) {
-    size /= 1024;
-    unit += 1;
-  }
-  return `${Number(size.toFixed(size < 10 ? 1 : 0))} ${units[unit]}`;
-}

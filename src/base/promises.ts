@@ -44,11 +44,11 @@ export function lazyResource<T extends AsyncDisposable | Disposable>(open: () =>
   return {
     open: () => (opened ??= open()),
     async [Symbol.asyncDispose]() {
-      const found = await ifOpened(opened);
-      if (found === undefined) {
+      const resource = await ifOpened(opened);
+      if (resource === undefined) {
         return;
       }
-      await (Symbol.asyncDispose in found ? found[Symbol.asyncDispose]() : found[Symbol.dispose]());
+      await (Symbol.asyncDispose in resource ? resource[Symbol.asyncDispose]() : resource[Symbol.dispose]());
     },
   };
 }

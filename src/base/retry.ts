@@ -28,13 +28,13 @@ export interface RetryTools {
 }
 
 /** The verdict on a failed try: retry a transient error, or end with an error. */
-export type Verdict =
+export type RetryVerdict =
   /** `isNew`: the time that retries may take begins with this failure. */
   | { readonly kind: "again"; readonly found: string; readonly isNew?: boolean | undefined }
   | { readonly kind: "end"; readonly error: unknown };
 
 export interface RetryRules {
-  readonly judge: (error: unknown) => Verdict;
+  readonly judge: (error: unknown) => RetryVerdict;
   /** The code of the error when the time is up. */
   readonly code: ErrorCode;
   readonly hint: string;

@@ -73,7 +73,7 @@ const lowest = 1 / 8;
  */
 export function leastSum(places: readonly SampledSum[], all: number): number {
   const read = places.reduce((rows, place) => rows + place.read, 0);
-  const found = places.reduce((sum, place) => sum + place.sum, 0);
-  const estimate = (found / Math.max(1, read)) * all;
-  return Math.max(found, Math.floor(estimate * Math.max(lowest, 1 - caution * samplingError(places, all))));
+  const total = places.reduce((sum, place) => sum + place.sum, 0);
+  const estimate = (total / Math.max(1, read)) * all;
+  return Math.max(total, Math.floor(estimate * Math.max(lowest, 1 - caution * samplingError(places, all))));
 }

@@ -32,10 +32,10 @@ export interface Spool extends AsyncDisposable {
   newPath(): string;
 }
 
-/** Returns the folder of spools. @param given the folder in the spec, relative to `folder`; undefined: the machine's own */
-export function spoolRoot(folder: string, given: string | undefined): string {
+/** Returns the folder of spools. @param named the folder in the spec, relative to `folder`; undefined: the machine's own */
+export function spoolRoot(folder: string, named: string | undefined): string {
   // Not os.userInfo(): in a container a user need not have a name, and it throws then.
-  return given === undefined ? join(tmpdir(), `infer-batch-spool-${process.getuid?.()}`) : resolve(folder, given);
+  return named === undefined ? join(tmpdir(), `infer-batch-spool-${process.getuid?.()}`) : resolve(folder, named);
 }
 
 /** How many spools this process has opened under each name: two targets of a job have one each for the same use. */
@@ -177,12 +177,12 @@ export async function withSpoolErrors<T>(
     const full = errno === "ENOSPC" || errno === "EDQUOT";
     const { path, size } = keys[use];
     const isFile = ["EEXIST", "ENOTDIR"].includes(errno);
-    const found = full
+    const fault = full
       ? "the disk is full"
       : isFile
         ? "it, or a folder above it, is a file"
         : "it cannot be written to";
-    throw new JobError(codes[errno] ?? "DISK", `spooling to ${folder}: ${found} (${errno})`, {
+    throw new JobError(codes[errno] ?? "DISK", `spooling to ${folder}: ${fault} (${errno})`, {
       hint: `set ${path} to another folder${full ? size : ""}`,
       cause: error,
     });
@@ -194,13 +194,13 @@ export async function withSpoolErrors<T>(
  * @throws system errors
  */
 export async function nearestExisting(path: string): Promise<string> {
-  const found = await lstat(path).catch((error: unknown) => {
+  const existing = await lstat(path).catch((error: unknown) => {
     if (errnoOf(error) !== "ENOENT") {
       throw error;
     }
     return undefined;
   });
-  return found === undefined && dirname(path) !== path ? await nearestExisting(dirname(path)) : path;
+  return existing === undefined && dirname(path) !== path ? await nearestExisting(dirname(path)) : path;
 }
 
 /** Checks that this user may make files in an existing folder. @throws system errors: ENOTDIR, EACCES, EROFS */

@@ -9,19 +9,19 @@ function nearest(word: string, known: readonly string[]): string | undefined {
     word.toLowerCase(),
     known.map((name) => name.toLowerCase()),
   );
-  const found = known.find((name) => name.toLowerCase() === best);
+  const near = known.find((name) => name.toLowerCase() === best);
   const limit = word.length < 4 ? 1 : Math.max(2, Math.floor(word.length / 3)); // swapped letters count as 2
-  return found !== undefined && distance(word.toLowerCase(), best) <= limit ? found : longerName(word, known);
+  return near !== undefined && distance(word.toLowerCase(), best) <= limit ? near : longerName(word, known);
 }
 
 /** Returns the only known name that begins with the word and `_`, such as parcel_id for parcel. */
 function longerName(word: string, known: readonly string[]): string | undefined {
-  const [found, ...others] = known.filter((name) => name.toLowerCase().startsWith(`${word.toLowerCase()}_`));
-  return others.length === 0 ? found : undefined;
+  const [longer, ...more] = known.filter((name) => name.toLowerCase().startsWith(`${word.toLowerCase()}_`));
+  return more.length === 0 ? longer : undefined;
 }
 
 /** Returns "; did you mean `path`?", or an empty text. */
 export function didYouMean(word: string, known: readonly string[]): string {
-  const found = nearest(word, known);
-  return found === undefined ? "" : `; did you mean \`${found}\`?`;
+  const meant = nearest(word, known);
+  return meant === undefined ? "" : `; did you mean \`${meant}\`?`;
 }

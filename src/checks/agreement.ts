@@ -16,14 +16,14 @@ interface TypedColumn {
 
 /** Matches the columns of two sides by name. Only columns of comparable types are compared. @param names the sides in reasons */
 export function matchColumns(
-  one: readonly TypedColumn[],
-  other: readonly TypedColumn[],
+  ofA: readonly TypedColumn[],
+  ofB: readonly TypedColumn[],
   [a, b]: readonly [string, string] = ["A", "B"],
 ): MatchedColumns {
-  const others = new Map(other.map((column) => [column.name, column]));
+  const others = new Map(ofB.map((column) => [column.name, column]));
   const compared: string[] = [];
   const apart: { name: string; reason: string }[] = [];
-  for (const { name, type } of one) {
+  for (const { name, type } of ofA) {
     const match = others.get(name);
     others.delete(name);
     if (match === undefined) {
@@ -40,12 +40,12 @@ export function matchColumns(
 }
 
 /** Returns how two columns are compared; undefined: their types cannot be compared. */
-export function comparableKind(one: ColumnType, other: ColumnType): Measures["kind"] | undefined {
-  const family = familyOf(one);
-  if (family === undefined || family !== familyOf(other)) {
+export function comparableKind(a: ColumnType, b: ColumnType): Measures["kind"] | undefined {
+  const family = familyOf(a);
+  if (family === undefined || family !== familyOf(b)) {
     return undefined;
   }
-  return typeof one === "string" && timeFamilies[one] !== undefined
+  return typeof a === "string" && timeFamilies[a] !== undefined
     ? "times"
     : family === "numbers"
       ? "numbers"
@@ -83,9 +83,9 @@ export interface DifferentRow {
   readonly row: number;
   /**
    * The absolute difference of two numbers; 1 for two labels; the seconds between two times; 1 minus the cosine of two
-   * vectors. Infinity: only one of the two values is a number, or has a direction.
+   * vectors. null: only one of the two values is a number, or has a direction.
    */
-  readonly distance: number;
+  readonly distance: number | null;
   /** Both values, as a reader sees them. */
   readonly one: string;
   readonly other: string;
@@ -93,42 +93,17 @@ export interface DifferentRow {
   readonly keys?: Readonly<Record<string, string | null>> | undefined;
 }
 
-/** Figures about the agreement of a column. NaN: there are no rows to compute a figure from. */
-export type Measures = { readonly rows: number; readonly most: readonly DifferentRow[] } & (
-  | {
-      readonly kind: "numbers";
-      /** Of the absolute differences of the rows in which both numbers are finite. */
-      readonly meanDifference: number;
-      readonly medianDifference: number;
-      readonly p90Difference: number;
-      readonly p99Difference: number;
-      readonly largestDifference: number;
-      readonly rankCorrelation: number;
-      readonly psi: number;
-      /** The number of rows that differ by more than the tolerance. */
-      readonly beyond: number;
-    }
-  | {
-      readonly kind: "labels";
-      readonly equal: number;
-      readonly psi: number;
-      /** The pairs of different labels that occur most, the most frequent first. */
-      readonly flips: readonly Flip[];
-    }
-  | {
-      readonly kind: "vectors";
-      readonly meanCosine: number;
-      readonly lowestCosine: number;
-      /** The number of rows whose vectors differ and have no cosine. */
-      readonly without: number;
-    }
-  | {
-      readonly kind: "times";
-      readonly equal: number;
-      /** By how much two finite dates or times differ at most, in seconds; 0: none do. */
-      readonly largestShift: number;
-    }
-);
+/** How well the values of a column agree. Plain JSON. */
+export interface Measures {
+  readonly kind: "numbers" | "labels" | "vectors" | "times";
+  readonly rows: number;
+  /** By their JSON names, the most important first. null: it cannot be computed from these rows. */
+  readonly figures: Readonly<Record<string, number | null>>;
+  /** The pairs of different labels that occur most, the most frequent first. */
+  readonly flips: readonly Flip[];
+  /** The rows that differ most. */
+  readonly most: readonly DifferentRow[];
+}
 
 export interface Flip {
   readonly one: string;

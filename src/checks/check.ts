@@ -2,43 +2,36 @@ import type { ColumnProfile } from "./profile/column.js";
 import type { RunProfile } from "./profile/run-profile.js";
 
 /**
- * A check: one sign that something is wrong with a night. Adding one is a function in `rules/`, a line in `checks.ts`, and its name.
+ * A check: one sign that something is wrong with a night. Adding one is this in a file of `rules/`, a line in `checks.ts`, and a
+ * line in docs/check-reference.md.
  *
  * Most compare by one rule: a night is suspicious if it is less like the recent nights than any of them was like the others,
  * by a clear factor. So what is usual for a column says how far it may move, and no number of rows does.
  */
 export interface Check {
-  readonly name: CheckName;
-  /** A result for each column that it judges, or one for the run. */
-  judge(night: JudgedNight): Result[];
+  readonly name: string;
+  /** A result for each column that it judges, or one for the run. Default: what is decided by more than profiles. */
+  judge?(night: JudgedNight): Result[];
   /** What it has found, without its column: "median 29.9, seen 990 to 1,040". */
   say(finding: Finding, told: Told): string;
+  /** Whether a result needs no earlier night, so that no expectation excuses it. Default: it needs some. */
+  isAbsolute?(result: Result): boolean;
+  /** Checks whose results for the same column say less than a result of this one. Default: none. */
+  readonly implies?: readonly string[];
+  /** Whether what it has found may be a fault of the spec. Default: it is none. */
+  mayBeSpec?(finding: Finding): boolean;
+  /** The values of the column that it has found something about. Default: `value` and `gone` of its numbers. */
+  valuesIn?(finding: Finding): string[];
+  /** Whether it measures the value of a row, which is not shown to everybody. Default: it does not. */
+  readonly measuresRow?: true;
 }
-
-export type CheckName =
-  | "rows"
-  | "rejects"
-  | "twice"
-  | "repeat"
-  | "column"
-  | "constant"
-  | "nulls"
-  | "shape"
-  | "unseen"
-  | "far"
-  | "class"
-  | "direction"
-  | "drift"
-  | "range"
-  | "in"
-  | "unique"
-  | "sql";
 
 export type Level = "pass" | "warn" | "hold";
 
 /** A result of a check. Plain JSON: it is stored with the run. */
 export interface Finding {
-  readonly check: CheckName;
+  /** The name of the check. */
+  readonly check: string;
   /** The column, the slice and column, or null where it is about the run. */
   readonly column: string | null;
   readonly level: Level;
@@ -117,10 +110,13 @@ export interface OutputLimits extends ColumnLimits {
   readonly nulls?: number | undefined;
 }
 
+/** `checks.factor`, unless the spec says otherwise. */
+export const usualFactor = 4;
+
 /** Those of `checks: {}`. */
 export const defaultLimits: Limits = {
   onFail: "hold",
-  factor: 4,
+  factor: usualFactor,
   rejects: 0.01,
   outputs: new Map(),
   inputs: new Map(),
@@ -212,7 +208,6 @@ export interface Least {
 
 /** Earlier runs from which on the rule is as strict as it gets. */
 export const enoughNights = 14;
-const usualFactor = 4;
 /** With fewer rows, a run is never held by a comparison. */
 const leastRows = 100;
 

@@ -10,8 +10,6 @@ import {
   type Limits,
   type NightColumn,
   olderNights,
-  type Result,
-  type Told,
   type Verdict,
 } from "./check.js";
 import type { ColumnProfiles, RunProfile } from "./profile/run-profile.js";
@@ -42,9 +40,9 @@ const checks: readonly Check[] = [
   sqlCheck,
 ];
 
-/** What a check has found, without its column. */
-export function say(finding: Finding, told: Told): string {
-  return (checks.find(({ name }) => name === finding.check) as Check).say(finding, told);
+/** The check that has found something. */
+export function checkOf({ check }: Pick<Finding, "check">): Check {
+  return checks.find(({ name }) => name === check) as Check;
 }
 
 /** A longer gap than so many usual ones: what comes after it is judged as first nights are. */
@@ -80,7 +78,7 @@ export function judge({ run, earlier, limits, others = [] }: Judged): Verdict {
   const columns = compared.filter((column) => !growing.includes(column) && column.factor < Number.POSITIVE_INFINITY);
   const night: JudgedNight = { run, earlier, limits, columns };
   const findings = checks.flatMap((check) => {
-    const own = check.judge(night).map((result) => named(result, check));
+    const own = (check.judge?.(night) ?? []).map((result): Finding => ({ check: check.name, ...result }));
     return own.concat(others.filter((finding) => finding.check === check.name));
   });
   const slices = new Set(columns.filter(({ role }) => role === "slice").map(({ name }) => name));
@@ -101,23 +99,12 @@ export function judge({ run, earlier, limits, others = [] }: Judged): Verdict {
   };
 }
 
-function named(result: Result, { name: check }: Check): Finding {
-  return { check, ...result };
-}
-
 function lowered(finding: Finding, why: string): Finding {
   return finding.level === "hold" ? { ...finding, level: "warn", lowered: why } : finding;
 }
 
-/** Checks that need no earlier night: no expectation excuses them. */
-const absolute: ReadonlySet<string> = new Set(["rejects", "range", "in", "unique", "sql"]);
-
-function isAbsolute({ check, against }: Finding): boolean {
-  return absolute.has(check) || (check === "nulls" && against === null);
-}
-
 function excused(finding: Finding, { expected, onFail }: Limits): Finding {
-  if (expected === undefined || finding.level !== "hold" || isAbsolute(finding)) {
+  if (expected === undefined || finding.level !== "hold" || checkOf(finding).isAbsolute?.(finding) === true) {
     return finding;
   }
   const excuse = lowered(finding, `expected to differ: ${expected.reason}`);
@@ -177,8 +164,10 @@ export function asksForPrevious({ modelChanged, results }: Verdict, { outputs }:
   return modelChanged && results.some((result) => isOfOutput(result, outputs));
 }
 
-function isOfOutput({ level, column, isFeature, check }: Finding, outputs: ColumnProfiles): boolean {
-  return level !== "pass" && outputs.has(column ?? "") && isFeature !== true && check !== "unique" && check !== "sql";
+function isOfOutput(finding: Finding, outputs: ColumnProfiles): boolean {
+  const { level, column, isFeature } = finding;
+  const isOfProfile = checkOf(finding).judge !== undefined;
+  return level !== "pass" && outputs.has(column ?? "") && isFeature !== true && isOfProfile;
 }
 
 /**

@@ -9,7 +9,7 @@ interface Tolerance {
 }
 
 /** A prediction that is not the expected one. */
-export interface Difference {
+export interface GoldenDifference {
   readonly row: number;
   /** The output column; for an element of a list, `name[index]`. */
   readonly column: string;
@@ -42,16 +42,16 @@ function kindOf(type: ColumnType): Kind | undefined {
 export function findDifferences(
   pairs: readonly { readonly expected: NamedColumn; readonly predicted: NamedColumn }[],
   { rowCount, tolerance }: { readonly rowCount: number; readonly tolerance: Tolerance },
-): { readonly rows: number; readonly first: Difference | undefined } {
+): { readonly rows: number; readonly first: GoldenDifference | undefined } {
   let rows = 0;
-  let first: Difference | undefined;
+  let first: GoldenDifference | undefined;
   for (let row = 0; row < rowCount; row += 1) {
-    let found: Difference | undefined;
+    let different: GoldenDifference | undefined;
     for (const { expected, predicted } of pairs) {
-      found ??= differenceAt(row, { expected, predicted }, tolerance);
+      different ??= differenceAt(row, { expected, predicted }, tolerance);
     }
-    rows += found === undefined ? 0 : 1;
-    first ??= found;
+    rows += different === undefined ? 0 : 1;
+    first ??= different;
   }
   return { rows, first };
 }
@@ -59,10 +59,10 @@ export function findDifferences(
 /**
  * Whether a prediction that is not finite is the expected value.
  * @param expected the value as DuckDB's text, a list in brackets; null for NULL
- * @param found "NaN", "Infinity" or "-Infinity"
+ * @param predicted "NaN", "Infinity" or "-Infinity"
  */
-export function isExpectedNotFinite(expected: string | null, found: string | null): boolean {
-  const name = { NaN: "nan", Infinity: "inf", "-Infinity": "-inf" }[found ?? ""];
+export function isExpectedNotFinite(expected: string | null, predicted: string | null): boolean {
+  const name = { NaN: "nan", Infinity: "inf", "-Infinity": "-inf" }[predicted ?? ""];
   const values = expected === null ? ["nan"] : expected.toLowerCase().split(/[[\], ]+/);
   return name !== undefined && values.includes(name);
 }
@@ -71,33 +71,38 @@ function differenceAt(
   row: number,
   { expected, predicted }: { readonly expected: NamedColumn; readonly predicted: NamedColumn },
   tolerance: Tolerance,
-): Difference | undefined {
+): GoldenDifference | undefined {
   const wanted = valueAt(expected.type, expected.column, row);
-  const found = valueAt(predicted.type, predicted.column, row);
+  const actual = valueAt(predicted.type, predicted.column, row);
   const { name: column, type } = predicted;
-  if (!Array.isArray(wanted) || !Array.isArray(found)) {
-    const isSame = areSame(wanted as Scalar, found as Scalar, isFloating(type) ? tolerance : undefined);
-    return isSame ? undefined : { row, column, expected: shown(wanted), found: shown(found) };
+  if (!Array.isArray(wanted) || !Array.isArray(actual)) {
+    const isSame = areSame(wanted as Scalar, actual as Scalar, isFloating(type) ? tolerance : undefined);
+    return isSame ? undefined : { row, column, expected: showCell(wanted), found: showCell(actual) };
   }
-  if (wanted.length !== found.length) {
-    return { row, column, expected: `${wanted.length} elements`, found: `${found.length} elements` };
+  if (wanted.length !== actual.length) {
+    return { row, column, expected: `${wanted.length} elements`, found: `${actual.length} elements` };
   }
   const element = typeof type === "object" && type.kind === "list" ? type.element : type;
   const within = isFloating(element) ? tolerance : undefined;
-  const at = found.findIndex((one: Scalar, index) => !areSame(wanted[index] as Scalar, one, within));
+  const at = actual.findIndex((element: Scalar, index) => !areSame(wanted[index] as Scalar, element, within));
   return at === -1
     ? undefined
-    : { row, column: `${column}[${at}]`, expected: shown(wanted[at] as Scalar), found: shown(found[at] as Scalar) };
+    : {
+        row,
+        column: `${column}[${at}]`,
+        expected: showCell(wanted[at] as Scalar),
+        found: showCell(actual[at] as Scalar),
+      };
 }
 
 /** @param tolerance undefined: the values must be equal */
-function areSame(expected: Scalar, found: Scalar, tolerance: Tolerance | undefined): boolean {
+function areSame(expected: Scalar, actual: Scalar, tolerance: Tolerance | undefined): boolean {
   if (tolerance !== undefined) {
-    const [wanted, is] = [numberOf(expected), numberOf(found)];
+    const [wanted, is] = [numberOf(expected), numberOf(actual)];
     const limit = tolerance.atol + tolerance.rtol * Math.abs(wanted);
     return Object.is(wanted, is) || (Number.isFinite(wanted) && Math.abs(is - wanted) <= limit);
   }
-  return areEqual(expected, found);
+  return areEqual(expected, actual);
 }
 
 /** Converts a value to a number. NULL becomes NaN, because writers such as pandas store NaN as NULL. */
@@ -114,9 +119,9 @@ export type Scalar = number | bigint | string | boolean | null;
 type Value = Scalar | readonly Scalar[];
 
 /** Whether two values are equal; integers of different types are equal if their numbers are. */
-function areEqual(one: Scalar, other: Scalar): boolean {
-  const [a, b] = [integerOf(one), integerOf(other)];
-  return a === undefined || b === undefined ? one === other : BigInt(a) === BigInt(b);
+function areEqual(left: Scalar, right: Scalar): boolean {
+  const [a, b] = [integerOf(left), integerOf(right)];
+  return a === undefined || b === undefined ? left === right : BigInt(a) === BigInt(b);
 }
 
 function integerOf(value: Scalar): number | bigint | undefined {
@@ -153,7 +158,7 @@ function textAt({ bytes, offsets }: BytesColumn, row: number): string {
 }
 
 /** Shows a value: a number with the nine digits that a float32 has, a text in quotes. */
-export function shown(value: Value): string {
+export function showCell(value: Value): string {
   return typeof value === "number"
     ? String(Number(value.toPrecision(9)))
     : typeof value === "string"

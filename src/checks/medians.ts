@@ -21,7 +21,7 @@ export function mediansText({ median, low = 0, high = 0, unit }: Numbers, word: 
   }
   const digits = digitsApart(median, Number(median) > Number(high) ? high : low);
   const named = unit === undefined ? "" : ` (${unit})`;
-  return `median ${shown(median, digits)}, ${word} ${rangeText(low, high, digits)}${named}`;
+  return `median ${shown(median, digits)}, ${word} ${rangeText([Number(low), Number(high)], (value) => shown(value, digits))}${named}`;
 }
 
 /** Factors between units that are confused, with what they may mean, and what their inverses may. */

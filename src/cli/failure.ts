@@ -4,7 +4,7 @@ import type { CommanderError } from "commander";
 import { finalError } from "../job/machine.js";
 import { isInputFile } from "../formats/by-format.js";
 import { type ExitCode, JobError, exitCodeOf } from "../base/errors.js";
-import { type Io, type SafeIo, safeOutput, writeMessage } from "./io.js";
+import { type Io, type SafeIo, safeOutput, writeNotice } from "./io.js";
 import { printableLines, shellWord } from "../base/texts.js";
 
 /** Options of a command that decide how its errors are written. */
@@ -34,7 +34,7 @@ export function failWith(thrown: unknown, { logFormat, quiet }: OutputOptions, i
     stderr.write(`${JSON.stringify(line)}\n`);
   } else {
     // Cron mails all output: a late input is one line. No output at all would mean success.
-    writeMessage(stderr, quiet === true && known?.code === "INPUT_NOT_READY" ? text : `${text}${hint}`);
+    writeNotice(stderr, quiet === true && known?.code === "INPUT_NOT_READY" ? text : `${text}${hint}`);
   }
   return exitCodeOf(error);
 }
@@ -158,9 +158,9 @@ export function abortOnSignals(
     process.off("SIGINT", onSignal);
     process.off("SIGTERM", onSignal);
   };
-  const dieBy = (name: StopSignal, found: string): void => {
+  const dieBy = (name: StopSignal, why: string): void => {
     remove();
-    failWith(new JobError(name, `${found}; ${kept}`, { hint }), options, { stderr: stderr.raw });
+    failWith(new JobError(name, `${why}; ${kept}`, { hint }), options, { stderr: stderr.raw });
     killSelf(name);
   };
   process.on("SIGINT", onSignal);

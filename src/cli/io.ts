@@ -79,7 +79,7 @@ const rejectStyles = [
 ] as const;
 
 /** Writes a message; on a terminal, the words that lines begin with have colours. */
-export function writeMessage(output: SafeOutput, text: string): void {
+export function writeNotice(output: SafeOutput, text: string): void {
   writePainted(output, text, messageStyles);
 }
 

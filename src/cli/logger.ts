@@ -3,7 +3,7 @@ import { prettyFactory } from "pino-pretty";
 import { type Progress, barProgress, lineProgress, silentProgress } from "../report/progress.js";
 import { printableLines } from "../base/texts.js";
 import type { Log } from "../flow/context.js";
-import { type Output, type SafeOutput, wantsColor, writeMessage } from "./io.js";
+import { type Output, type SafeOutput, wantsColor, writeNotice } from "./io.js";
 
 /** The options of a command that logs. */
 export interface LogOptions {
@@ -44,7 +44,7 @@ export function createWarningLog(stderr: SafeOutput): Log {
     info() {},
     debug() {},
     warn: (message) => {
-      writeMessage(stderr, `warning: ${message}\n`);
+      writeNotice(stderr, `warning: ${message}\n`);
     },
   };
 }

@@ -116,8 +116,8 @@ async function sessionEvents(folder: string, log: Log): Promise<TraceEvent[]> {
     }
     const text = await readFile(path, "utf8");
     // A session that was never opened leaves an empty profile.
-    const found = runtimeEvents.safeParse(text === "" ? [] : JSON.parse(text));
-    for (const { tid, ts, ...event } of found.success ? found.data : []) {
+    const parsed = runtimeEvents.safeParse(text === "" ? [] : JSON.parse(text));
+    for (const { tid, ts, ...event } of parsed.success ? parsed.data : []) {
       const thread = `session ${session}, thread ${tid}`;
       if (!threads.has(thread)) {
         threads.set(thread, otherTids + threads.size);
@@ -195,12 +195,12 @@ export function createTrace(limit = maxEvents): Trace {
     toJson(others) {
       const pieces = worked
         .map((stage, index) => ({ stage, from: times[index * 2] ?? 0, to: times[index * 2 + 1] ?? 0 }))
-        .toSorted((one, other) => one.from - other.from);
+        .toSorted((left, right) => left.from - right.from);
       // Work on one track that overlaps is drawn on several lines, which are numbered from 1.
       const lines: { readonly track: string; busyUntil: number }[] = [];
       const events = pieces.map(({ stage, from, to }): TraceEvent => {
         const track = tracks[stage];
-        let line = lines.find((one) => one.track === track && one.busyUntil <= from);
+        let line = lines.find((each) => each.track === track && each.busyUntil <= from);
         if (line === undefined) {
           line = { track, busyUntil: to };
           lines.push(line);

@@ -1,5 +1,5 @@
 import { comparableKind, type DifferentRow, type Flip, type Measures } from "../checks/agreement.js";
-import { type Scalar, shown, valueAt } from "../checks/golden-rows.js";
+import { type Scalar, showCell, valueAt } from "../checks/golden-rows.js";
 import type { ColumnType } from "../columns/types.js";
 import { exactText, floorToScale, scaleOf, withPoint } from "../columns/value-text.js";
 import { assertNever } from "../base/errors.js";
@@ -7,7 +7,7 @@ import type { DuckDBConnection } from "./instance.js";
 import { readColumn } from "./vectors.js";
 
 /** A column of both sides, whose types are comparable. */
-export interface ComparedColumn {
+export interface JoinedColumn {
   readonly name: string;
   readonly a: ColumnType;
   readonly b: ColumnType;
@@ -27,7 +27,7 @@ const infinite = "'Infinity'::DOUBLE";
  * SQL for how far two values are from each other: the difference of numbers, the seconds between times, 1 minus the cosine
  * of vectors, 1 for different labels. Infinite if only one is a number, or has a direction. NULL: neither is one.
  */
-export function distanceSql({ a: typeA, b: typeB }: ComparedColumn, a: string, b: string): string {
+export function distanceSql({ a: typeA, b: typeB }: JoinedColumn, a: string, b: string): string {
   const kind = comparableKind(typeA, typeB);
   const neither = `${a} IS NULL AND ${b} IS NULL`;
   const either = `${a} IS NULL OR ${b} IS NULL`;
@@ -62,7 +62,7 @@ function dot(one: string, other: string): string {
 
 /** SQL for whether two values with distance `d` differ by more than the tolerance, which is exact for decimals. */
 export function beyondSql(
-  column: ComparedColumn,
+  column: JoinedColumn,
   [a, b, d]: readonly [string, string, string],
   tolerance: number,
 ): string {
@@ -115,64 +115,68 @@ const shownFlips = 256;
  */
 export async function measureColumn(
   connection: DuckDBConnection,
-  column: ComparedColumn & { readonly index: number },
+  column: JoinedColumn & { readonly index: number },
   names: RowNames,
   tolerance: number,
 ): Promise<Measures> {
   const { index } = column;
   const [a, b, d] = [`a${index}`, `b${index}`, `d${index}`] as const;
-  const most = await mostDifferent(connection, column, names);
-  const [rows, measured, sum, largest, equal, without, beyond] = await numbersOf(
+  const different = await mostDifferent(connection, column, names);
+  const [rows, measured, sum, largest, without, beyond] = await numbersOf(
     connection,
     `SELECT count(*), count(*) FILTER (isfinite(${d})), fsum(${d}) FILTER (isfinite(${d})),
-      max(${d}) FILTER (isfinite(${d})), count(*) FILTER (${d} = 0), count(*) FILTER (isinf(${d})),
+      max(${d}) FILTER (isfinite(${d})), count(*) FILTER (isinf(${d})),
       count(*) FILTER (${beyondSql(column, [a, b, d], tolerance)}) FROM joined`,
   );
-  const about = { rows, most };
   // The last digits of a sum depend on the order.
-  const mean = measured === 0 ? Number.NaN : Number((sum / measured).toPrecision(14));
+  const [mean, most] = measured === 0 ? [Number.NaN, Number.NaN] : [Number((sum / measured).toPrecision(14)), largest];
   const kind = comparableKind(column.a, column.b);
+  const measures = (figures: Readonly<Record<string, number | undefined>>, flips: readonly Flip[] = []): Measures => ({
+    kind: kind as Measures["kind"],
+    rows,
+    figures: Object.fromEntries(
+      Object.entries(figures).map(([name, figure = Number.NaN]) => [name, Number.isFinite(figure) ? figure : null]),
+    ),
+    flips,
+    most: different,
+  });
   switch (kind) {
     case "numbers": {
-      const [medianDifference = Number.NaN, p90Difference = Number.NaN, p99Difference = Number.NaN] = await quantiles(
+      const [median, p90, p99] = await quantiles(
         connection,
         `SELECT ${d} AS v FROM joined WHERE isfinite(${d})`,
         [0.5, 0.9, 0.99],
       );
-      const largestDifference = measured === 0 ? Number.NaN : largest;
       const [x, y] = [doubleSql(a, column.a), doubleSql(b, column.b)];
-      return {
-        kind: "numbers",
-        ...about,
-        meanDifference: mean,
-        medianDifference,
-        p90Difference,
-        p99Difference,
-        largestDifference,
-        rankCorrelation: await rankCorrelation(
+      return measures({
+        rows_beyond_tolerance: beyond,
+        largest_difference: most,
+        mean_difference: mean,
+        psi: await stabilityOfNumbers(connection, [x, y]),
+        p99_difference: p99,
+        rank_correlation: await rankCorrelation(
           connection,
           `SELECT ${x} AS a, ${y} AS b FROM joined WHERE isfinite(${x} - ${y})`,
         ),
-        psi: await stabilityOfNumbers(connection, [x, y]),
-        beyond,
-      };
+        median_difference: median,
+        p90_difference: p90,
+      });
     }
     case "labels": {
       const isList = typeof column.a === "object" && column.a.kind === "list";
       const isText = column.a === "utf8" || column.a === "bool";
       const psi = isList ? Number.NaN : await (isText ? stabilityOfTexts : stabilityOfNumbers)(connection, [a, b]);
-      return { kind: "labels", ...about, equal, psi, flips: await flipsOf(connection, column) };
+      return measures({ rows_equal: rows - beyond, psi }, await flipsOf(connection, column));
     }
     case "vectors":
-      return {
-        kind: "vectors",
-        ...about,
-        meanCosine: 1 - mean,
-        lowestCosine: measured === 0 ? Number.NaN : 1 - largest,
-        without,
-      };
+      return measures({
+        rows_equal: rows - beyond,
+        lowest_cosine: 1 - most,
+        mean_cosine: 1 - mean,
+        rows_without_cosine: without,
+      });
     case "times":
-      return { kind: "times", ...about, equal, largestShift: measured === 0 ? 0 : largest };
+      return measures({ rows_equal: rows - beyond, largest_shift_seconds: measured === 0 ? 0 : most });
     case undefined:
       throw new RangeError(`column ${column.name} has types that cannot be compared`);
     default:
@@ -184,15 +188,15 @@ export async function measureColumn(
 export async function numbersOf(
   connection: DuckDBConnection,
   sql: string,
-): Promise<[number, number, number, number, number, number, number]> {
+): Promise<[number, number, number, number, number, number]> {
   const [row = []] = (await connection.runAndReadAll(sql)).getRows();
-  return row.map(Number) as [number, number, number, number, number, number, number];
+  return row.map(Number) as [number, number, number, number, number, number];
 }
 
 /** The rows that differ most; of those that differ equally, the ones with the lowest numbers. */
 async function mostDifferent(
   connection: DuckDBConnection,
-  { index, a, b }: ComparedColumn & { readonly index: number },
+  { index, a, b }: JoinedColumn & { readonly index: number },
   { number, shown: columns }: RowNames,
 ): Promise<DifferentRow[]> {
   const keys = columns.map(({ sql }) => `left(${sql}::VARCHAR, 200)`);
@@ -209,9 +213,10 @@ async function mostDifferent(
         const text = read.getColumnVector(4 + at).getItem(row);
         return [columns[at]?.name ?? "", text === null ? null : String(text)];
       };
+      const distance = Number(read.getColumnVector(1).getItem(row));
       rows.push({
         row: Number(read.getColumnVector(0).getItem(row)),
-        distance: Number(read.getColumnVector(1).getItem(row)),
+        distance: distance === Number.POSITIVE_INFINITY ? null : distance,
         one: textOf(a, one, row),
         other: textOf(b, other, row),
         ...(columns.length === 0 ? {} : { keys: Object.fromEntries(columns.map(keyOf)) }),
@@ -230,14 +235,16 @@ function textOf(type: ColumnType, column: ReturnType<typeof readColumn>, row: nu
     return exact;
   }
   const value = valueAt(type, column, row);
-  const whole = Array.isArray(value) ? `[${value.map((element: Scalar) => shown(element)).join(", ")}]` : shown(value);
+  const whole = Array.isArray(value)
+    ? `[${value.map((element: Scalar) => showCell(element)).join(", ")}]`
+    : showCell(value);
   return whole.length > longestText ? `${whole.slice(0, longestText - 1)}…` : whole;
 }
 
 /** The pairs of different labels that occur most, the most frequent first. */
 async function flipsOf(
   connection: DuckDBConnection,
-  { index, a, b }: ComparedColumn & { readonly index: number },
+  { index, a, b }: JoinedColumn & { readonly index: number },
 ): Promise<Flip[]> {
   const [one, other] = [`a${index}`, `b${index}`];
   const result = await connection.run(

@@ -2,7 +2,7 @@ import { DuckDBDecimalType, DuckDBListType, DuckDBStructType, type DuckDBType, D
 import type { Agreement, JoinRequest, MatchedRows, Measures, NumberedSpan } from "../checks/agreement.js";
 import type { ColumnType, OutputRows, SourceColumn } from "../columns/types.js";
 import { JobError, messageOf } from "../base/errors.js";
-import { beyondSql, type ComparedColumn, distanceSql, measureColumn } from "./agreement.js";
+import { beyondSql, type JoinedColumn, distanceSql, measureColumn } from "./agreement.js";
 import type { DuckDBConnection } from "./instance.js";
 import { readColumns } from "./parquet-schema.js";
 import { csvRows, firstLine, quoteName, quotePath, quotePaths, quoteText } from "./sql.js";
@@ -205,7 +205,7 @@ export async function compareRows(join: RowJoin, request: JoinRequest): Promise<
   return { rows: { ...rows, changed }, columns };
 }
 
-function typesOf({ columns }: RowJoin, name: string): Pick<ComparedColumn, "a" | "b"> {
+function typesOf({ columns }: RowJoin, name: string): Pick<JoinedColumn, "a" | "b"> {
   const typeIn = (side: JoinSide): ColumnType => {
     const type = columns[side].find((column) => column.name === name)?.type;
     if (type === undefined) {
@@ -223,7 +223,7 @@ function typesOf({ columns }: RowJoin, name: string): Pick<ComparedColumn, "a" |
 async function joinPasses(
   join: RowJoin,
   key: readonly KeyColumn[],
-  compared: readonly (ComparedColumn & { readonly index: number })[],
+  compared: readonly (JoinedColumn & { readonly index: number })[],
   { shown, isNumbered }: JoinRequest,
 ): Promise<void> {
   const run = async (sql: string): Promise<unknown> => await join.connection.run(sql);

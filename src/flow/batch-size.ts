@@ -1,3 +1,4 @@
+import { count } from "../base/shown-numbers.js";
 import { type Contract, outputTensors } from "../models/binding/contract.js";
 import { blankInputs } from "./pack/packer.js";
 import { bytesPerRow } from "../models/binding/row-bytes.js";
@@ -5,7 +6,6 @@ import type { Engine, TreesState } from "../models/engine.js";
 import type { Plan } from "../run/plan/plan.js";
 import type { ScoringContext } from "./context.js";
 import { JobError } from "../base/errors.js";
-import { count } from "../report/report.js";
 
 /** Finds out how many rows a batch can have, and how many it should have. @param rows that will be scored */
 export async function measureEngine(

@@ -37,7 +37,7 @@ export interface ScoringContext {
   readonly earlierModels: EarlierModels;
   readonly sha256: Sha256;
   readonly nowMs: () => number;
-  /** Milliseconds from 1970: what `nowMs` is not. */
+  /** The time of day, in milliseconds since 1970; `nowMs` is a clock that is never set. */
   readonly dateMs: () => number;
   readonly log: Log;
   readonly progress: Progress;

@@ -2,20 +2,20 @@ import {
   type ColumnRef,
   type Contract,
   type Expression,
-  featureColumns,
   type InputBinding,
-  inputColumns,
   type PaddedBinding,
+  featureColumns,
+  inputColumns,
 } from "../models/binding/contract.js";
 import type { RowFault } from "./pack/input-target.js";
-import type { ColumnType, RejectedRow, RejectReason } from "../columns/types.js";
+import type { ColumnType, RejectReason, RejectedRow } from "../columns/types.js";
 import type { Decoder, ShardFile } from "../formats/format.js";
-import { assertNever, JobError, reworded } from "../base/errors.js";
+import { JobError, assertNever, reworded } from "../base/errors.js";
 import type { PlannedShard } from "../run/plan/plan.js";
 import type { Spans } from "../run/plan/spans.js";
 import { outputName } from "../job/jobfile/values.js";
 import type { NullFeatures } from "../report/attempt-record.js";
-import { count, showCount } from "../report/report.js";
+import { showCount, count } from "../base/shown-numbers.js";
 import type { OpenShard } from "../sources/source.js";
 import type { ShardFiles } from "./context.js";
 import type { JobSpec } from "../job/jobfile/job-spec.js";

@@ -1,5 +1,6 @@
 import { JobError } from "../base/errors.js";
-import { type MemoryBudget, showBytes } from "../base/memory-budget.js";
+import type { MemoryBudget } from "../base/memory-budget.js";
+import { showBytes } from "../base/shown-numbers.js";
 
 /** The hint for a shard that is damaged, or was never whole. */
 export const rewriteShard = "write the shard again, or take it out of input.path";

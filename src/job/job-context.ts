@@ -3,8 +3,6 @@ import { dirname, resolve } from "node:path";
 import { doWithoutVectors } from "../columns/loops/vectors.js";
 import { filesAtOnce } from "../duckdb/instance.js";
 import type { EarlyThreads } from "../models/onnx/early-threads.js";
-import { decoderByFormat } from "../formats/by-format.js";
-import type { Decoder } from "../formats/format.js";
 import { paramTexts, splitRunId } from "../run/plan/identity.js";
 import { decidedText, everyRun } from "../run/lifecycle/recorded-run.js";
 import {
@@ -22,6 +20,7 @@ import { type LimitedRun, type LoadedSpec, limitParam } from "./jobfile/load.js"
 import { challengerModel, challengerPlaces } from "./jobfile/model-spec.js";
 import { JobError } from "../base/errors.js";
 import { type MemoryBudget, memoryBudget } from "../base/memory-budget.js";
+import { awaitedLater } from "../base/promises.js";
 import { sha256Of } from "../base/sha256.js";
 import { attemptServices, checkSeveral, programVersion, versionsFor } from "./attempt.js";
 import { addressSpaceBytes, defaultMemory, minBudgetBytes, storedRowsMemory, usableCores } from "./machine.js";
@@ -32,7 +31,16 @@ import {
   modelTools,
   openBatchLimitCache,
 } from "./model-tools.js";
-import { type Permissions, type SinkOptions, openSink, openSource, shortPath, targetName, writtenTo } from "./open.js";
+import {
+  type Permissions,
+  type SinkOptions,
+  openDecoder,
+  openSink,
+  openSource,
+  shortPath,
+  withTarget,
+  writtenTo,
+} from "./kinds.js";
 import { type JobOptions, readGivenText, readSpec } from "./reading.js";
 import { shellWord } from "../base/texts.js";
 import { startDecodeWorkers } from "./threads/worker-threads.js";
@@ -128,7 +136,7 @@ export async function openLoaded(
       const { openGoldenReader } = await import("./duckdb.js");
       return await openGoldenReader({ threads: cores, folders, timezone, memory });
     },
-    openDecoder: (folders) => Promise.resolve(openDecoder(spec, { threads: cores, folders, memory })),
+    openDecoder: (folders) => Promise.resolve(openDecoder(spec, { threads: cores, folders, timezone, memory })),
     async openAggregates(conditions, columns) {
       const { openAggregates } = await import("../formats/sql/aggregates.js");
       return await openAggregates(conditions, { columns, timezone, memoryBytes: memory.duckDbBytes });
@@ -144,6 +152,13 @@ export async function openLoaded(
     decodeWorkers: { cores, startDecodeWorkers },
     ...models,
     ...sharedModels(spec.model, models),
+    openEngine(model, need) {
+      const opening = models.openEngine(model, need);
+      if (!("preview" in need)) {
+        void withTarget(spec, ({ load }) => awaitedLater(load())); // while other threads open it: 30 ms of a small job
+      }
+      return opening;
+    },
     openSecondJob: secondJobOpener(spec, sinkOptions, modelOptions),
     async openRowJoiner(folders) {
       const { openRowJoin } = await import("./duckdb.js");
@@ -180,8 +195,9 @@ export function recordOf(
   if (Number.isFinite(addressSpaceBytes())) {
     doWithoutVectors(); // the record's profiles; threads that score see to themselves
   }
+  const output = withTarget(spec, (kind, target) => kind.name(target)) ?? "stdout";
   return createAttemptRecord({
-    info: { job: name, params, versions: versionsFor(spec), output: targetName(spec), ...info },
+    info: { job: name, params, versions: versionsFor(spec), output, ...info },
     nowMs: () => performance.now(),
     dateMs: Date.now,
     onStage,
@@ -201,24 +217,6 @@ function shareOf(spec: JobSpec, jobsAtOnce: number): { readonly cores: number; r
 /** Returns the memory budget of a job: `engine.memory`, or a part of what this process may use. */
 export function budgetOf({ engine: { memory } }: JobSpec, cores: number): MemoryBudget {
   return memory === "auto" ? memoryBudget(defaultMemory(cores), storedRowsMemory()) : memoryBudget(memory);
-}
-
-/** Opens a decoder that loads the code of each format when the first shard of that format comes. */
-function openDecoder(
-  { input: { format, table }, timezone }: JobSpec,
-  { threads, folders, memory }: { threads: number; folders: readonly string[]; memory: MemoryBudget },
-): Decoder {
-  return decoderByFormat(table === undefined ? format : "parquet", {
-    async parquet() {
-      const { openParquetDecoder } = await import("../formats/parquet/decoder.js");
-      return openParquetDecoder({ threads, folders, timezone, memory });
-    },
-    async arrow() {
-      const { openArrowDecoder } = await import("../formats/arrow/decoder.js");
-      const { openShards } = await import("../formats/arrow/shards.js");
-      return openArrowDecoder({ timezone, memory, areFiles: true, open: openShards() });
-    },
-  });
 }
 
 type Environment = Readonly<Record<string, string | undefined>>;

@@ -23,7 +23,7 @@ import { sha256Of } from "../base/sha256.js";
 import { z } from "../base/zod.js";
 import { componentVersions } from "./attempt.js";
 import { type EngineOptions, openEngine } from "./open-engine.js";
-import { type ModelOptions, openCache, resolveModel } from "./open.js";
+import { type ModelOptions, openCache, resolveModel } from "./kinds.js";
 
 type ModelTools = Pick<ScoringContext, "resolveModel" | "openEngine" | "lookAtPaid">;
 
@@ -211,10 +211,9 @@ async function fileOf(folder: string, { modelSha256, device, rowBytes }: BatchLi
   return join(folder, `${sha256Of(key.join("\n"))}.json`);
 }
 
-/** The modules that inspect GPUs are loaded only if there is one in use. */
+/** The module that inspects GPUs is loaded only if there is one in use. */
 async function identityOfGpus(): Promise<string> {
-  const { thisMachine } = await import("../models/devices/machine.js");
-  const { gpuIdentity } = await import("../models/devices/machine.js");
+  const { gpuIdentity, thisMachine } = await import("../models/devices.js");
   return gpuIdentity(thisMachine());
 }
 

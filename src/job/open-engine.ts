@@ -71,9 +71,8 @@ async function askedProviders(need: EngineNeed, { providers }: EngineSpec): Prom
   if (providers !== "auto") {
     return providers;
   }
-  // The modules that inspect GPUs are loaded only if the spec needs them.
-  const { thisMachine } = await import("../models/devices/machine.js");
-  const { providersOn } = await import("../models/devices/parts.js");
+  // The module that inspects GPUs is loaded only if the spec needs them.
+  const { providersOn, thisMachine } = await import("../models/devices.js");
   return await providersOn(thisMachine());
 }
 
@@ -154,9 +153,8 @@ export async function deviceIdOf(
   if (providers[0] === "cpu" || given === 0) {
     return 0;
   }
-  // The modules that inspect GPUs are loaded only if the spec names one.
-  const { thisMachine } = await import("../models/devices/machine.js");
-  const { deviceOf } = await import("../models/devices/machine.js");
+  // The module that inspects GPUs is loaded only if the spec names one.
+  const { deviceOf, thisMachine } = await import("../models/devices.js");
   return deviceOf(given, worker, thisMachine());
 }
 
@@ -165,8 +163,7 @@ async function whyMissing(
   deviceId: number,
   asked: readonly Provider[],
 ): Promise<JobError> {
-  const { thisMachine } = await import("../models/devices/machine.js");
-  const { partsOf } = await import("../models/devices/parts.js");
+  const { partsOf, thisMachine } = await import("../models/devices.js");
   const { providerMissing } = await import("./providers.js");
   const machine = thisMachine();
   const parts = await partsOf(provider, machine, deviceId);

@@ -1,10 +1,9 @@
 import { execFile, type ExecFileException } from "node:child_process";
 import { fileURLToPath } from "node:url";
-import { type Machine, type Part, missingText } from "../models/devices/machine.js";
+import { type Machine, type Part, missingText, signsOfFailedGpu } from "../models/devices.js";
 import { type Provider, cpuListedLast } from "./jobfile/engine-spec.js";
 import { JobError } from "../base/errors.js";
 import { ProviderFault, shortFault } from "../models/onnx/faults.js";
-import { signsOfFailedGpu } from "../models/devices/parts.js";
 
 export interface MissingProvider {
   /** The act that messages begin with. */

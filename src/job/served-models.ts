@@ -30,7 +30,7 @@ import { type ServerSpec, type ServerTlsSpec, templateOf } from "./jobfile/serve
 import { parseTemplate, type PromptTemplate } from "../models/binding/prompt.js";
 import { assertNever, JobError, messageOf } from "../base/errors.js";
 import { sha256Of } from "../base/sha256.js";
-import type { Tools } from "./open.js";
+import type { Tools } from "./kinds.js";
 import { fileError, readSecret, readStart } from "./reading.js";
 import type { PromptTask } from "../models/prompts/task.js";
 import { BrokenTransfer, type RequestHeaders } from "../base/http/http.js";

@@ -5,7 +5,7 @@ import type { PinnedTokenizer } from "../run/plan/plan.js";
 import type { ModelSpec } from "./jobfile/model-spec.js";
 import { JobError, errnoOf, messageOf } from "../base/errors.js";
 import { tokenizersVersion } from "./attempt.js";
-import { type ModelOptions, resolveModel } from "./open.js";
+import { type ModelOptions, resolveModel } from "./kinds.js";
 import type { CountTokens } from "../models/engine.js";
 import { TokenizerError, loadTokenCounter, refusedTokenizer } from "../models/tokens.js";
 

@@ -51,14 +51,6 @@ export class TokenizerError extends Error {
   }
 }
 
-async function named<T>({ uri }: TokenizerPlace, loading: () => Promise<T>): Promise<T> {
-  try {
-    return await loading();
-  } catch (cause) {
-    throw new TokenizerError(uri, messageOf(cause), { cause });
-  }
-}
-
 /** The error for a tokenizer that cannot be loaded. */
 export function refusedTokenizer(uri: string, message: string): JobError {
   return new JobError("MODEL_INVALID", `loading tokenizer ${uri}: ${message}`, {
@@ -68,20 +60,6 @@ export function refusedTokenizer(uri: string, message: string): JobError {
 
 /** Loads a tokenizer. @throws TokenizerError for a file that is no tokenizer, or that has another digest */
 export async function loadTokenizer(place: TokenizerPlace): Promise<Encode> {
-  return await named(place, () => load(place));
-}
-
-/** Loads a tokenizer that counts tokens of texts of any length. @throws TokenizerError as `loadTokenizer` */
-export async function loadTokenCounter(place: TokenizerPlace): Promise<CountTokens> {
-  const tokenizer = await named(place, () => open(place));
-  tokenizer.disableTruncation();
-  return async (texts, { withSpecial }) => {
-    const encodings = await tokenizer.encodeBatch([...texts], { addSpecialTokens: withSpecial });
-    return encodings.map((encoding) => encoding.getLength());
-  };
-}
-
-async function load(place: TokenizerPlace): Promise<Encode> {
   const tokenizer = await open(place);
   return async (texts, { width, cut, withTypes }) => {
     tokenizer.setTruncation(width, { direction: cut });
@@ -90,15 +68,29 @@ async function load(place: TokenizerPlace): Promise<Encode> {
   };
 }
 
-async function open({ path, sha256 }: TokenizerPlace): Promise<Tokenizer> {
-  const bytes = await readFile(path);
-  if (sha256Of(bytes) !== sha256) {
-    throw new Error("it was written to while it was being loaded");
+/** Loads a tokenizer that counts tokens of texts of any length. @throws TokenizerError as `loadTokenizer` */
+export async function loadTokenCounter(place: TokenizerPlace): Promise<CountTokens> {
+  const tokenizer = await open(place);
+  tokenizer.disableTruncation();
+  return async (texts, { withSpecial }) => {
+    const encodings = await tokenizer.encodeBatch([...texts], { addSpecialTokens: withSpecial });
+    return encodings.map((encoding) => encoding.getLength());
+  };
+}
+
+async function open({ path, uri, sha256 }: TokenizerPlace): Promise<Tokenizer> {
+  try {
+    const bytes = await readFile(path);
+    if (sha256Of(bytes) !== sha256) {
+      throw new Error("it was written to while it was being loaded");
+    }
+    const { Tokenizer } = await import("tokenizers"); // a native library, for specs with a tokenizer only
+    const tokenizer = Tokenizer.fromString(bytes.toString("utf8"));
+    tokenizer.disablePadding();
+    return tokenizer;
+  } catch (cause) {
+    throw new TokenizerError(uri, messageOf(cause), { cause });
   }
-  const { Tokenizer } = await import("tokenizers"); // a native library, for specs with a tokenizer only
-  const tokenizer = Tokenizer.fromString(bytes.toString("utf8"));
-  tokenizer.disablePadding();
-  return tokenizer;
 }
 
 type TextTensor = Extract<NamedTensor, { dtype: "string" }> & { readonly tokens: Tokenizing };

@@ -1,266 +1,63 @@
-import { count, withSeparators as showCount } from "../base/shown-numbers.js";
-import { type FitOptions, fitTable, sameValueFirst } from "./table.js";
+import { count, showCount, percent } from "../base/shown-numbers.js";
+import { fitTable } from "./table.js";
 import type { DifferentRow, Measures } from "../checks/agreement.js";
 import { timeText, withNanos } from "../columns/value-text.js";
 import type { RunComparison } from "../run/lifecycle/erasure.js";
-import { assertNever } from "../base/errors.js";
-
-type Numbers = Extract<Measures, { kind: "numbers" }>;
-
-const beyond = "rows_beyond_tolerance";
-
-/** The figures of numbers: their JSON names, what people read, and where they are. */
-const numberFigures: readonly (readonly [json: string, head: string, of: (found: Numbers) => number])[] = [
-  ["mean_difference", "mean difference", (found) => found.meanDifference],
-  ["median_difference", "median", (found) => found.medianDifference],
-  ["p90_difference", "p90", (found) => found.p90Difference],
-  ["p99_difference", "p99", (found) => found.p99Difference],
-  ["largest_difference", "largest", (found) => found.largestDifference],
-  [beyond, "rows beyond", (found) => found.beyond],
-  ["rank_correlation", "rank correlation", (found) => found.rankCorrelation],
-  ["psi", "PSI", (found) => found.psi],
-];
-
-function finite(value: number): number | null {
-  return Number.isFinite(value) ? value : null;
-}
-
-/**
- * The figures of a column under their JSON names; those that cannot be computed are null.
- * @param rowFields what is known of a row besides its predictions
- */
-function agreementFields(
-  found: Measures,
-  [a, b]: Names,
-  rowFields: (row: DifferentRow) => Readonly<Record<string, unknown>>,
-): object {
-  const most = found.most.map((row) => ({
-    ...rowFields(row),
-    [a]: row.one,
-    [b]: row.other,
-    distance: finite(row.distance),
-  }));
-  switch (found.kind) {
-    case "numbers": {
-      const figures = numberFigures.map(([json, , of]) => [json, json === beyond ? of(found) : finite(of(found))]);
-      return { kind: "numbers", ...Object.fromEntries(figures), most_different: most };
-    }
-    case "labels": {
-      const flips = found.flips.map(({ one, other, rows }) => ({ [a]: one, [b]: other, rows }));
-      return { kind: "labels", rows_equal: found.equal, psi: finite(found.psi), flips, most_different: most };
-    }
-    case "vectors":
-      return {
-        kind: "vectors",
-        mean_cosine: finite(found.meanCosine),
-        lowest_cosine: finite(found.lowestCosine),
-        rows_without_cosine: found.without,
-        most_different: most,
-      };
-    case "times":
-      return {
-        kind: "times",
-        rows_equal: found.equal,
-        largest_shift_seconds: found.largestShift,
-        most_different: most,
-      };
-    default:
-      return assertNever(found);
-  }
-}
-
-/** What was compared under its JSON names, and what was not. */
-export function comparedFields(
-  columns: Iterable<readonly [string, Measures]>,
-  apart: readonly { readonly name: string; readonly reason: string }[],
-  names: Names,
-  rowFields: (row: DifferentRow) => Readonly<Record<string, unknown>>,
-): object {
-  return {
-    outputs: Object.fromEntries([...columns].map(([name, found]) => [name, agreementFields(found, names, rowFields)])),
-    not_compared: Object.fromEntries(apart.map(({ name, reason }) => [name, reason])),
-  };
-}
 
 /** How both models of a run are called. */
 export const modelNames = ["champion", "challenger"] as const;
 
-/** A result under its JSON name; nothing if the run has none. @param withKeys whether rows come with their keys */
-export function comparisonFields(
-  result: RunComparison | undefined,
-  withKeys: boolean,
-): { readonly challenger?: object } {
-  if (result === undefined) {
-    return {};
-  }
-  const { model, sha256, version, place, tolerance, compared, missed, repeated, columns, apart } = result;
-  return {
-    challenger: {
-      model,
-      sha256,
-      version: version ?? null,
-      place,
-      tolerance,
-      rows_compared: compared,
-      rows_missed: missed,
-      keys_repeated: repeated,
-      ...comparedFields(columns, apart, modelNames, ({ row, keys }) => ({
-        row,
-        ...(withKeys && keys !== undefined ? { keys } : {}),
-      })),
-    },
-  };
-}
+type Names = readonly [a: string, b: string];
 
-/** How the two models are called. */
-export type Names = readonly [one: string, other: string];
-
-/** How two models agree, for people. */
-export interface ShownAgreement {
-  readonly columns: ReadonlyMap<string, Measures>;
+/** What is compared of two sides, and columns that are not, with the reason. */
+interface ShownAgreement {
+  readonly columns: Iterable<readonly [string, Measures]>;
+  readonly apart: readonly { readonly name: string; readonly reason: string }[];
   readonly tolerance: number;
-  readonly names: Names;
-  /** Characters in a line of the terminal; undefined: there is none. */
-  readonly width?: number | undefined;
 }
 
-/** The figures of all columns as tables. */
-export function agreementTables({ columns, tolerance, names, width }: ShownAgreement): string[] {
-  const ofKind = <K extends Measures["kind"]>(kind: K): [string, Extract<Measures, { kind: K }>][] =>
-    [...columns].flatMap(([name, found]) =>
-      found.kind === kind ? [[name, found as Extract<Measures, { kind: K }>]] : [],
-    );
-  const tableOf = (
-    title: string,
-    head: readonly string[],
-    rows: string[][],
-    fit: Omit<FitOptions, "width">,
-  ): string[] => (rows.length === 0 ? [] : [title, ...fitTable([head, ...rows], { width, ...fit })]);
+/** What figures are called, by their JSON names. */
+const heads: Readonly<Record<string, string>> = {
+  rows_beyond_tolerance: "beyond",
+  rows_equal: "equal",
+  rows_without_cosine: "without cosine",
+  largest_difference: "largest",
+  mean_difference: "mean difference",
+  psi: "PSI",
+  p99_difference: "p99",
+  rank_correlation: "rank correlation",
+  median_difference: "median",
+  p90_difference: "p90",
+  lowest_cosine: "lowest cosine",
+  mean_cosine: "mean cosine",
+  largest_shift_seconds: "largest shift",
+};
 
-  const numbers = ofKind("numbers").map(([name, found]) =>
-    [name].concat(
-      numberFigures.map(([json, , of]) => (json === beyond ? share(of(found), found.rows) : figure(of(found)))),
-    ),
-  );
-  const heads = numberFigures.map(([json, head]) => (json === beyond ? `${head} ${tolerance}` : head));
-  const labels = ofKind("labels");
-  const flips = labels.flatMap(([name, found]) => [
-    ...flipRows(found).map((row) => [name].concat(row)),
-    ...(found.flips.length > shownFlips ? [[name, "more pairs", "", ""]] : []),
-  ]);
-  const vectors = ofKind("vectors").map(([name, { meanCosine, lowestCosine, without }]) => [
-    name,
-    figure(meanCosine),
-    figure(lowestCosine),
-    showCount(without),
-  ]);
-  return [
-    ...tableOf("numbers", ["column", ...heads], numbers, {
-      right: [1, 2, 3, 4, 5, 6, 7, 8],
-      leaveOut: dispensable.map((name) => heads.indexOf(name) + 1),
-    }),
-    ...tableOf(
-      "labels",
-      ["column", "equal", "PSI"],
-      labels.map(([name, found]) => [name, share(found.equal, found.rows), figure(found.psi)]),
-      { right: [1, 2], leaveOut: [2] },
-    ),
-    ...tableOf("labels that differ", ["column", ...names, "rows"], flips, {
-      right: [3],
-      leaveOut: labels.length === 1 ? [0, 3] : [3],
-    }),
-    ...tableOf("vectors", ["column", "mean cosine", "lowest", "rows without"], vectors, {
-      right: [1, 2, 3],
-      leaveOut: sameValueFirst(vectors, [1, 3]),
-    }),
-    ...tableOf(
-      "dates and times",
-      ["column", "equal", "largest shift"],
-      ofKind("times").map(([name, found]) => [name, share(found.equal, found.rows), showShift(found.largestShift)]),
-      { right: [1, 2], leaveOut: [2] },
-    ),
-  ];
-}
-
-const shownFlips = 10;
-
-/** The pairs of labels that differ in most rows, with their rows. */
-export function flipRows({ flips }: Extract<Measures, { kind: "labels" }>): string[][] {
-  return flips.slice(0, shownFlips).map(({ one, other, rows }) => [one, other, showCount(rows)]);
-}
-
-/** Columns that are not compared, with the reason. */
-export function apartTable(
-  apart: readonly { readonly name: string; readonly reason: string }[],
-  width?: number,
-): string[] {
-  const rows = apart.map(({ name, reason }) => [name, reason]);
-  return apart.length === 0 ? [] : ["not compared", ...fitTable(rows, { width, hasNotes: true })];
-}
-
-/** The rows that differ most, a table for each column. */
-export function differentRowTables({ columns, names, width }: ShownAgreement): string[] {
-  return [...columns].flatMap(([column, measures]) => {
-    const { kind, most } = measures;
-    const { head, rows, hasDistance } = differentRows(measures, names);
-    const leaveOut = hasDistance ? [head.length - 1] : []; // it follows from the values
-    const title = `rows that differ${kind === "labels" ? "" : " most"} in ${column}`;
-    return most.length === 0 ? [] : [title].concat(fitTable([head].concat(rows), { width, leaveOut }));
+/** The figures of a column with what they are called; those of rows are shares of all. */
+function figuresOf(
+  { figures, rows }: Measures,
+  tolerance: number,
+): { readonly head: string; readonly text: string; readonly isShare: boolean }[] {
+  return Object.entries(figures).map(([name, value]) => {
+    const isShare = name.startsWith("rows_");
+    const head = `${heads[name] ?? name}${name === "rows_beyond_tolerance" ? ` ${tolerance}` : ""}`;
+    const known = value ?? Number.NaN;
+    const text = isShare
+      ? percent(rows === 0 ? "" : known / rows, 4)
+      : name.endsWith("_seconds")
+        ? showShift(known)
+        : figure(known);
+    return { head, text, isShare };
   });
 }
 
-/** The rows that differ most in a column, with headings. Their keys come first, or else their number. */
-export function differentRows(
-  { kind, most }: Measures,
-  names: Names,
-): { readonly head: string[]; readonly rows: string[][]; readonly hasDistance: boolean } {
-  const keys = Object.keys(most[0]?.keys ?? {});
-  const distance = { numbers: ["difference"], vectors: ["1 - cosine"], times: ["shift"], labels: [] }[kind];
-  const rows = most.map((row) => [
-    ...(keys.length === 0 ? [String(row.row)] : keys.map((key) => row.keys?.[key] ?? "NULL")),
-    row.one,
-    row.other,
-    ...distance.map(() => (kind === "times" ? showShift(row.distance) : figure(row.distance))),
-  ]);
-  const head = [...(keys.length === 0 ? ["row"] : keys), ...names, ...distance];
-  return { head, rows, hasDistance: distance.length > 0 };
+/** Six digits that count; "" for NaN. */
+export function figure(value: number): string {
+  return Number.isNaN(value) ? "" : String(Number(value.toPrecision(6)));
 }
-
-/** The figures of a column in one line. */
-export function agreementLine(found: Measures, tolerance: number): string {
-  switch (found.kind) {
-    case "numbers":
-      return [
-        `mean difference ${shownFigure(found.meanDifference)}`,
-        `p99 ${shownFigure(found.p99Difference)}`,
-        `largest ${shownFigure(found.largestDifference)}`,
-        `${share(found.beyond, found.rows)} of the rows differ by more than ${tolerance}`,
-        `rank correlation ${shownFigure(found.rankCorrelation)}`,
-        `PSI ${shownFigure(found.psi)}`,
-      ].join(", ");
-    case "labels":
-      return `${share(found.equal, found.rows)} of the rows equal, PSI ${shownFigure(found.psi)}`;
-    case "vectors":
-      return `mean cosine ${shownFigure(found.meanCosine)}, lowest ${shownFigure(found.lowestCosine)}`;
-    case "times":
-      return `${share(found.equal, found.rows)} of the rows equal, largest shift ${showShift(found.largestShift)}`;
-    default:
-      return assertNever(found);
-  }
-}
-
-function shownFigure(value: number): string {
-  return figure(value) || "unknown";
-}
-
-/** Of the figures, a narrow terminal may do without these, the least important first. */
-const dispensable = ["p90", "median", "rank correlation", "p99", "PSI", "mean difference", "largest"];
 
 /** "2 days", "1 day 02:03:04.5", "00:00:00.000000001": in nanoseconds below a day, to which float64 is exact. */
 function showShift(seconds: number): string {
-  if (!Number.isFinite(seconds)) {
-    return "infinite";
-  }
   const days = Math.floor(seconds / secondsPerDay);
   const rest = seconds - days * secondsPerDay;
   const nanos = days === 0 ? BigInt(Math.round(rest * 1e9)) : BigInt(Math.round(rest * 1e6)) * 1000n;
@@ -274,17 +71,128 @@ function showShift(seconds: number): string {
 const secondsPerDay = 86_400;
 const nanosPerDay = 86_400_000_000_000n;
 
-/** Six digits that count; "" for NaN. */
-export function figure(value: number): string {
-  return Number.isNaN(value) ? "" : String(Number(value.toPrecision(6)));
+/** The figures of a column in one line: "0.3% of the rows beyond 0.01, largest 0.2, mean difference 0.004". */
+export function agreementLine(measures: Measures, tolerance: number): string {
+  return figuresOf(measures, tolerance)
+    .map(({ head, text, isShare }) => (isShare ? `${text} of the rows ${head}` : `${head} ${text || "unknown"}`))
+    .join(", ");
 }
 
-/** Shows a share as a percentage. Only a share of none is 0%, and only a share of all is 100%. */
-function share(rows: number, of: number): string {
-  const percent = (100 * rows) / of;
-  const digits = percent.toFixed(2);
-  const shown = rows > 0 && digits === "0.00" ? "<0.01" : rows < of && digits === "100.00" ? ">99.99" : digits;
-  return of === 0 ? "" : `${shown}%`;
+/** What was compared under its JSON names, and what was not. @param rowFields what is known of a row besides its values */
+export function comparedFields(
+  { columns, apart }: Omit<ShownAgreement, "tolerance">,
+  [a, b]: Names,
+  rowFields: (row: DifferentRow) => Readonly<Record<string, unknown>>,
+): object {
+  const fieldsOf = ({ kind, figures, flips, most }: Measures): object => ({
+    kind,
+    ...figures,
+    ...(kind === "labels" && { flips: flips.map(({ one, other, rows }) => ({ [a]: one, [b]: other, rows })) }),
+    most_different: most.map((row) => ({
+      ...rowFields(row),
+      [a]: row.one,
+      [b]: row.other,
+      distance: row.distance,
+    })),
+  });
+  return {
+    outputs: Object.fromEntries([...columns].map(([name, measures]) => [name, fieldsOf(measures)])),
+    not_compared: Object.fromEntries(apart.map(({ name, reason }) => [name, reason])),
+  };
+}
+
+/** A result under its JSON name; nothing if the run has none. @param withKeys whether rows come with their keys */
+export function comparisonFields(
+  result: RunComparison | undefined,
+  withKeys: boolean,
+): { readonly challenger?: object } {
+  if (result === undefined) {
+    return {};
+  }
+  const { model, sha256, version, place, tolerance, compared, missed, repeated } = result;
+  return {
+    challenger: {
+      model,
+      sha256,
+      version: version ?? null,
+      place,
+      tolerance,
+      rows_compared: compared,
+      rows_missed: missed,
+      keys_repeated: repeated,
+      ...comparedFields(result, modelNames, ({ row, keys }) => ({ row, ...(withKeys && keys && { keys }) })),
+    },
+  };
+}
+
+const titles = { numbers: "numbers", labels: "labels", vectors: "vectors", times: "dates and times" };
+
+/**
+ * How two sides agree: the figures of all columns as a table for each kind, the columns that are not compared, and the rows
+ * that differ most.
+ * @param width characters in a line of the terminal; undefined: there is none
+ */
+export function agreementTables({ columns, apart, tolerance }: ShownAgreement, names: Names, width?: number): string[] {
+  const all = [...columns];
+  const tables = Object.entries(titles).flatMap(([kind, title]) => {
+    const rows = all
+      .filter(([, measures]) => measures.kind === kind)
+      .map(([name, measures]) => ({ name, figures: figuresOf(measures, tolerance) }));
+    const [first] = rows;
+    if (first === undefined) {
+      return [];
+    }
+    const head = ["column", ...first.figures.map((each) => (each.isShare ? `rows ${each.head}` : each.head))];
+    const cells = rows.map(({ name, figures }) => [name, ...figures.map(({ text }) => text)]);
+    const right = head.map((_, index) => index).slice(1);
+    return [title, ...fitTable([head, ...cells], { right, width, leaveOut: right.slice(1).toReversed() })];
+  });
+
+  const flips = all.flatMap(([name, measures]) => [
+    ...flipRows(measures).map((row) => [name, ...row]),
+    ...(measures.flips.length > shownFlips ? [[name, "more pairs", "", ""]] : []),
+  ]);
+  const flipTable = fitTable([["column", ...names, "rows"], ...flips], { right: [3], width, leaveOut: [3] });
+  const reasons = apart.map(({ name, reason }) => [name, reason]);
+  const different = all.flatMap(([name, measures]) => {
+    const { title, head, rows } = differentRows(measures, names);
+    return rows.length === 0 ? [] : [`${title} in ${name}`, ...fitTable([head, ...rows], { width })];
+  });
+  return [
+    ...tables,
+    ...(flips.length === 0 ? [] : ["labels that differ", ...flipTable]),
+    ...(reasons.length === 0 ? [] : ["not compared", ...fitTable(reasons, { width, hasNotes: true })]),
+    ...different,
+  ];
+}
+
+const shownFlips = 10;
+
+/** The pairs of labels that differ in most rows, with their rows. */
+export function flipRows({ flips }: Measures): string[][] {
+  return flips.slice(0, shownFlips).map(({ one, other, rows }) => [one, other, showCount(rows)]);
+}
+
+const distances = { numbers: ["difference"], vectors: ["1 - cosine"], times: ["shift"], labels: [] };
+
+/** The rows that differ most in a column, with headings. Their keys come first, or else their number. */
+export function differentRows(
+  { kind, most }: Measures,
+  names: Names,
+): { readonly title: string; readonly head: string[]; readonly rows: string[][] } {
+  const keys = Object.keys(most[0]?.keys ?? {});
+  const distanceOf = ({ distance }: DifferentRow): string =>
+    distance === null ? "infinite" : kind === "times" ? showShift(distance) : figure(distance);
+  return {
+    title: `rows that differ${kind === "labels" ? "" : " most"}`,
+    head: [...(keys.length === 0 ? ["row"] : keys), ...names, ...distances[kind]],
+    rows: most.map((row) => [
+      ...(keys.length === 0 ? [String(row.row)] : keys.map((key) => row.keys?.[key] ?? "NULL")),
+      row.one,
+      row.other,
+      ...distances[kind].map(() => distanceOf(row)),
+    ]),
+  };
 }
 
 /** How a second model agrees: a line about its rows, then one for each output. No keys are in it. */
@@ -292,7 +200,7 @@ export function comparisonLines(result: RunComparison): string[] {
   const { model, columns, apart, tolerance } = result;
   return [
     `${modelNames[1]} ${model}: ${comparedRows(result)}`,
-    ...columns.map(([name, found]) => `  ${name}: ${agreementLine(found, tolerance)}`),
+    ...columns.map(([name, measures]) => `  ${name}: ${agreementLine(measures, tolerance)}`),
     ...apart.map(({ name, reason }) => `  ${name}: not compared, ${reason}`),
   ];
 }
@@ -304,19 +212,4 @@ export function comparedRows({ compared, missed, repeated }: RunComparison): str
   const why = reasons.map(([reason, missing]) => `${reason.replaceAll("_", " ")} ${missing}`).join(", ");
   const several = repeated === 0 ? "" : `, ${count(repeated, "key")} with several rows left out`;
   return `${count(compared, "row")} compared${rows === 0 ? "" : `, ${count(rows, "row")} that it did not score (${why})`}${several}`;
-}
-
-/**
- * How a second model agrees, as tables, with the keys of the rows that differ most.
- * @param width characters in a line of the terminal; undefined: there is none
- */
-export function comparisonTables(result: RunComparison, width?: number): string[] {
-  const { model, columns, apart, tolerance } = result;
-  const shown = { columns: new Map(columns), tolerance, names: modelNames, width };
-  return [
-    `${modelNames[1]} ${model}: ${comparedRows(result)}`,
-    ...agreementTables(shown),
-    ...apartTable(apart, width),
-    ...differentRowTables(shown),
-  ];
 }

@@ -2,18 +2,9 @@ import { type SpanProfile, mergeProfiles, noRows } from "../checks/profile/profi
 import type { RunProfile } from "../checks/profile/run-profile.js";
 import type { RejectReason, RejectedRow } from "../columns/types.js";
 import type { ModelOrigin, Plan } from "../run/plan/plan.js";
-import { type Worker, spanCount } from "../run/plan/spans.js";
-import type { RowsOfRun } from "../run/lifecycle/span-record.js";
+import type { Worker } from "../run/plan/spans.js";
 import { type ScoreSummary, scoreSummary } from "./column-stats.js";
-import {
-  type DueCall,
-  type RunReport,
-  type ServerReport,
-  type SpendingReport,
-  rounded,
-  serverFields,
-  spendingFields,
-} from "./report.js";
+import { type AttemptWork, type DueCall, type ServerReport, type SpendingReport, workFields } from "./report.js";
 import { type Stage, type StageTimes, createStageTimes, secondsByStage } from "./stage-times.js";
 import type { ReadersView } from "../run/lifecycle/published-run.js";
 import type { RunComparison } from "../run/lifecycle/erasure.js";
@@ -291,66 +282,38 @@ export function createAttemptRecord({ info, nowMs, dateMs, onStage }: RecordOpti
   return record;
 }
 
+/** The work of an attempt so far. */
+export function workOf(record: AttemptRecord): AttemptWork {
+  const { engine } = record;
+  const { spansCommitted: _, ...counts } = record.counts;
+  return {
+    ...counts,
+    inputWaitSeconds: record.inputWaitSeconds,
+    seconds: record.seconds,
+    batchSize: engine?.batchRows() ?? null,
+    provider: engine?.provider ?? null,
+    providersMissing: engine?.missing ?? [],
+    trees: engine?.trees() ?? null,
+    engineBusy: record.engineBusy,
+    stageSeconds: engine === undefined ? null : secondsByStage(record.stages),
+    unitsReadAgain: Object.fromEntries(record.unitsReadAgain),
+    server: engine?.server?.(),
+    spending: engine?.spending?.(),
+  };
+}
+
 /** What an attempt did, as plain JSON, for the manifest of the run and for pings. */
 export function attemptJson(record: AttemptRecord): Readonly<Record<string, unknown>> {
-  const { info, counts, engine } = record;
+  const { info, counts } = record;
   return {
     worker: info.worker.index,
     workers: info.worker.count,
     started_at: new Date(record.startedMs).toISOString(),
-    input_wait_seconds: rounded(record.inputWaitSeconds),
-    seconds: rounded(record.seconds),
-    rows_scored: counts.rowsScored,
-    rows_rejected: counts.rowsRejected,
+    ...workFields(workOf(record)),
     rejects_by_reason: Object.fromEntries(record.rejectReasons),
-    rows_filtered: counts.rowsFiltered,
-    rows_reused: counts.rowsReused,
-    rows_by_trees: counts.rowsByTrees,
     spans_committed: counts.spansCommitted,
-    batch_size: engine?.batchRows() ?? null,
-    provider: engine?.provider ?? null,
-    providers_missing: engine?.missing ?? [],
-    trees: engine?.trees() ?? null,
-    engine_busy: rounded(record.engineBusy),
-    stage_seconds: secondsByStage(record.stages),
-    units_read_again: Object.fromEntries(record.unitsReadAgain),
-    ...(engine?.server === undefined ? {} : { server: serverFields(engine.server()) }),
-    ...(engine?.spending === undefined ? {} : { spending: spendingFields(engine.spending()) }),
     scores: record.scores(),
     versions: info.versions,
-  };
-}
-
-/** The report of an attempt that found all spans of a run committed, and scored none. */
-export function idleReport(
-  { inputWaitSeconds }: Pick<AttemptRecord, "inputWaitSeconds">,
-  { plan, rowsOfRun, output }: { readonly plan: Plan; readonly rowsOfRun: RowsOfRun; readonly output: string },
-): RunReport {
-  return {
-    runId: plan.runId,
-    status: "already_complete",
-    verdict: null,
-    rowsPlanned: plan.input.rows,
-    rowsScored: 0,
-    rowsRejected: 0,
-    rowsFiltered: 0,
-    rowsReused: 0,
-    rowsByTrees: 0,
-    rowsOfRun,
-    spansPlanned: spanCount(plan),
-    spansCommitted: spanCount(plan),
-    spansResumed: spanCount(plan),
-    shardsUnplanned: 0,
-    inputWaitSeconds,
-    seconds: 0,
-    batchSize: null,
-    trees: null,
-    engineBusy: null,
-    stageSeconds: null,
-    unitsReadAgain: {},
-    provider: null,
-    providersMissing: [],
-    output,
   };
 }
 

@@ -22,7 +22,7 @@ export function deadlineNear(nowMs: number, { time, timeZone }: TimeOfDay): numb
   const candidates = [-1, 0, 1].map((day) =>
     instantOf(today + day * dayMs + (hours * 60 + minutes) * 60_000, timeZone),
   );
-  return candidates.reduce((one, other) => (Math.abs(other - nowMs) < Math.abs(one - nowMs) ? other : one));
+  return candidates.reduce((nearest, ms) => (Math.abs(ms - nowMs) < Math.abs(nearest - nowMs) ? ms : nearest));
 }
 
 /** Returns the local date and time of an instant, in milliseconds as if they were UTC. */
@@ -123,7 +123,7 @@ export async function ping({ key, tries, ...request }: Ping): Promise<string | u
       return undefined;
     }
     if (!failure.isTransient || turn === tries || signal.aborted) {
-      return `calling ${key}: ${failure.found}`;
+      return `calling ${key}: ${failure.what}`;
     }
     // When the time is over, the next call ends at once and says so.
     await sleep(pauseMs * 2 ** turn, undefined, { signal }).catch(() => undefined);
@@ -132,7 +132,7 @@ export async function ping({ key, tries, ...request }: Ping): Promise<string | u
 
 interface Failure {
   /** The error, without any part of the URL. */
-  readonly found: string;
+  readonly what: string;
   /** Whether another try may succeed. */
   readonly isTransient: boolean;
 }
@@ -153,12 +153,12 @@ async function call(
     });
     await response.body?.cancel();
     const { ok, status } = response;
-    return ok ? undefined : { found: `HTTP ${status}`, isTransient: status >= 500 || status === 429 };
+    return ok ? undefined : { what: `HTTP ${status}`, isTransient: status >= 500 || status === 429 };
   } catch (error) {
     if (signal.aborted) {
-      return { found: `no answer within ${timeoutMs / 1000} s`, isTransient: false };
+      return { what: `no answer within ${timeoutMs / 1000} s`, isTransient: false };
     }
     const errno = errnoOf(error instanceof Error ? error.cause : undefined);
-    return { found: errno ?? "the request failed", isTransient: errno !== undefined };
+    return { what: errno ?? "the request failed", isTransient: errno !== undefined };
   }
 }

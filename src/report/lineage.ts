@@ -1,3 +1,4 @@
+import { checkOf } from "../checks/checks.js";
 import { createHash } from "node:crypto";
 import type { Finding, Level } from "../checks/check.js";
 import type { JobSpec } from "../job/jobfile/job-spec.js";
@@ -5,7 +6,7 @@ import { hideCredentials } from "../job/jobfile/secrets.js";
 import { bucketName, isObjectUri, parseObjectUri } from "../job/jobfile/uri.js";
 import { shown } from "../base/shown-numbers.js";
 import type { AttemptRecord, RunInfo } from "./attempt-record.js";
-import { exitCodeOfOutcome, type Outcome, statusOf } from "./report.js";
+import { exitCodeOfOutcome, type Outcome, statusOfOutcome } from "./report.js";
 
 /** The fields that all events of an attempt share. */
 export interface LineageRun {
@@ -48,7 +49,7 @@ export function endEvent(
   const exitCode = exitCodeOfOutcome(outcome);
   const eventType = exitCode === 0 ? "COMPLETE" : exitCode === 130 || exitCode === 143 ? "ABORT" : "FAIL";
   return eventOf(lineage, record, eventType, endedMs, {
-    facts: { status: statusOf(outcome), exit_code: exitCode },
+    facts: { status: statusOfOutcome(outcome), exit_code: exitCode },
     message: messageOf(record, outcome),
     rows: rowsOf(record, outcome),
   });
@@ -220,9 +221,10 @@ function namesIn(
     : { name: `${check} of ${column}` };
 }
 
-/** The number that a check has measured; undefined: a text, or, as `range` measures, a value of a row. */
-function measuredIn({ check, measured }: Finding): number | undefined {
-  return typeof measured === "number" && check !== "range" ? measured : undefined;
+/** The number that a check has measured; undefined: a text, or the value of a row. */
+function measuredIn(finding: Finding): number | undefined {
+  const isOfRow = checkOf(finding).measuresRow === true;
+  return typeof finding.measured === "number" && !isOfRow ? finding.measured : undefined;
 }
 
 const mostFindings = 5;

@@ -2,8 +2,9 @@ import { type AddressInfo, isIP } from "node:net";
 import { type Finding, type Level, roleOf } from "../checks/check.js";
 import { rejectReasons } from "../columns/types.js";
 import type { AttemptInfo, AttemptRecord, RunReview } from "./attempt-record.js";
-import { exitCodeOfOutcome, type Outcome, type SpentReport } from "./report.js";
+import { exitCodeOfOutcome, type Outcome } from "./report.js";
 import { secondsByStage, stages } from "./stage-times.js";
+import type { RecordedSpending } from "../run/lifecycle/recorded-run.js";
 
 /** What the metrics of an attempt are made from. */
 export interface MetricsState {
@@ -61,12 +62,12 @@ function commonLabels({ job, worker }: AttemptLabels): Labels {
 function endGauges({ record, outcome, lastSuccessMs, endedMs }: MetricsState): Gauge[] {
   const exitCode = outcome === undefined ? undefined : exitCodeOfOutcome(outcome);
   return [
-    one("infer_batch_running", "1 while an attempt is running", outcome === undefined ? 1 : 0),
-    one(lastSuccess, lastSuccessHelp, seconds(lastSuccessMs)),
-    one(startedMetric, "When the attempt began", seconds(record.startedMs)),
-    one("infer_batch_input_wait_seconds", "How long the attempt waited for its input", record.inputWaitSeconds),
-    one("infer_batch_ended_timestamp_seconds", "When the attempt ended", seconds(endedMs)),
-    one(exitCodeMetric, "Exit code of the attempt: 0 is success, 67 waits for a person, 75 may be retried", exitCode),
+    gauge("infer_batch_running", "1 while an attempt is running", outcome === undefined ? 1 : 0),
+    gauge(lastSuccess, lastSuccessHelp, seconds(lastSuccessMs)),
+    gauge(startedMetric, "When the attempt began", seconds(record.startedMs)),
+    gauge("infer_batch_input_wait_seconds", "How long the attempt waited for its input", record.inputWaitSeconds),
+    gauge("infer_batch_ended_timestamp_seconds", "When the attempt ended", seconds(endedMs)),
+    gauge(exitCodeMetric, "Exit code of the attempt: 0 is success, 67 waits for a person, 75 may be retried", exitCode),
     stateGauge(outcome),
   ];
 }
@@ -102,16 +103,16 @@ function countGauges({ record: { run, engine, counts, rejectReasons: rejected },
   const trees = engine?.trees() ?? null;
   const committed = outcome?.kind === "done" ? outcome.report.spansCommitted : undefined;
   return [
-    one("infer_batch_rows_planned", "Input rows of the run", run?.rows),
-    one("infer_batch_rows_scored", "Rows whose predictions the attempt committed", counts.rowsScored),
-    one("infer_batch_rows_filtered", "Rows that input.where left out", counts.rowsFiltered),
-    one("infer_batch_rows_reused", "Scored rows that took the prediction of an earlier run", counts.rowsReused),
-    one(
+    gauge("infer_batch_rows_planned", "Input rows of the run", run?.rows),
+    gauge("infer_batch_rows_scored", "Rows whose predictions the attempt committed", counts.rowsScored),
+    gauge("infer_batch_rows_filtered", "Rows that input.where left out", counts.rowsFiltered),
+    gauge("infer_batch_rows_reused", "Scored rows that took the prediction of an earlier run", counts.rowsReused),
+    gauge(
       "infer_batch_trees_compiled",
       "1 if compiled decision trees score the rows, 0 if ONNX Runtime computes the model's trees",
       trees === null ? undefined : Number(trees === "compiled"),
     ),
-    one(
+    gauge(
       "infer_batch_rows_by_trees",
       "Rows that compiled decision trees scored",
       trees === null ? undefined : counts.rowsByTrees,
@@ -121,9 +122,9 @@ function countGauges({ record: { run, engine, counts, rejectReasons: rejected },
       help: "Rows that the attempt rejected, by reason",
       samples: rejectReasons.map((reason) => ({ labels: { reason }, value: rejected.get(reason) ?? 0 })),
     },
-    one("infer_batch_spans_planned", "Spans of the run", run?.spans),
-    one("infer_batch_spans_committed", "Spans that the attempt committed", counts.spansCommitted),
-    one("infer_batch_run_spans_committed", "Spans of the run that all attempts committed", committed),
+    gauge("infer_batch_spans_planned", "Spans of the run", run?.spans),
+    gauge("infer_batch_spans_committed", "Spans that the attempt committed", counts.spansCommitted),
+    gauge("infer_batch_run_spans_committed", "Spans of the run that all attempts committed", committed),
   ];
 }
 
@@ -133,9 +134,9 @@ function serverGauges({ record: { engine } }: MetricsState): Gauge[] {
     ms === null ? [] : [{ labels: { quantile: `0.${name.slice(1)}` }, value: ms / 1000 }],
   );
   return [
-    one("infer_batch_server_requests", "Requests to the server that has the model", server?.requests),
-    one("infer_batch_server_retries", "Requests to the server that were retries", server?.retries),
-    one("infer_batch_server_most_in_flight", "The most requests in flight at once", server?.mostInFlight),
+    gauge("infer_batch_server_requests", "Requests to the server that has the model", server?.requests),
+    gauge("infer_batch_server_retries", "Requests to the server that were retries", server?.retries),
+    gauge("infer_batch_server_most_in_flight", "The most requests in flight at once", server?.mostInFlight),
     {
       name: "infer_batch_server_latency_seconds",
       help: "Response time of the server, by quantile",
@@ -148,37 +149,37 @@ function spendingGauges({ record: { engine } }: MetricsState): Gauge[] {
   const { attempt, run, requestsLost } = engine?.spending?.() ?? {};
   const lostHelp = "Requests of the attempt that got no answer, and may have been paid for";
   return [
-    one("infer_batch_answers", "Answers that the attempt paid for", attempt?.answers),
+    gauge("infer_batch_answers", "Answers that the attempt paid for", attempt?.answers),
     { name: "infer_batch_tokens", help: "Tokens that the attempt paid for, by kind", samples: tokenSamples(attempt) },
-    one("infer_batch_cost", "Cost of these answers", attempt?.cost),
+    gauge("infer_batch_cost", "Cost of these answers", attempt?.cost),
     { name: "infer_batch_run_tokens", help: "Tokens that all attempts paid for, by kind", samples: tokenSamples(run) },
-    one("infer_batch_run_cost", "Cost of the answers of all attempts", run?.cost),
-    one("infer_batch_requests_lost", lostHelp, requestsLost),
+    gauge("infer_batch_run_cost", "Cost of the answers of all attempts", run?.cost),
+    gauge("infer_batch_requests_lost", lostHelp, requestsLost),
   ];
 }
 
-function tokenSamples(spent: SpentReport | undefined): Gauge["samples"] {
+function tokenSamples(spent: RecordedSpending | undefined): Gauge["samples"] {
   return [
-    { labels: { kind: "prompt" }, value: spent?.promptTokens },
-    { labels: { kind: "cached" }, value: spent?.cachedTokens },
-    { labels: { kind: "completion" }, value: spent?.completionTokens },
+    { labels: { kind: "prompt" }, value: spent?.prompt_tokens },
+    { labels: { kind: "cached" }, value: spent?.cached_tokens },
+    { labels: { kind: "completion" }, value: spent?.completion_tokens },
   ];
 }
 
 function timeGauges({ record }: MetricsState): Gauge[] {
   const byStage = secondsByStage(record.stages);
   return [
-    one("infer_batch_scoring_seconds", "From the attempt's first row until the run's end", record.seconds),
+    gauge("infer_batch_scoring_seconds", "From the attempt's first row until the run's end", record.seconds),
     {
       name: "infer_batch_stage_seconds",
       help: "Seconds by stage; read, decode, pack and wait add up to the time of the loop that feeds the model",
       samples: stages.map((stage) => ({ labels: { stage }, value: byStage[stage] })),
     },
-    one("infer_batch_engine_busy_ratio", "Share of the time that a session of the model worked", record.engineBusy),
+    gauge("infer_batch_engine_busy_ratio", "Share of the time that a session of the model worked", record.engineBusy),
   ];
 }
 
-function one(name: string, help: string, value: number | null | undefined): Gauge {
+function gauge(name: string, help: string, value: number | null | undefined): Gauge {
   return { name, help, samples: [{ value: value ?? undefined }] };
 }
 
@@ -250,7 +251,7 @@ const severity: Readonly<Record<Level, number>> = { pass: 0, warn: 1, hold: 2 };
 
 function checkGauges(review: RunReview | undefined): Gauge[] {
   const results = worstByColumn(review?.verdict?.verdict.results ?? []);
-  const gauge = (name: string, help: string, of: (result: Finding) => number | string): Gauge => ({
+  const ofResults = (name: string, help: string, of: (result: Finding) => number | string): Gauge => ({
     name: `${checkMetric}_${name}`,
     help,
     samples: results.map((result) => {
@@ -260,13 +261,17 @@ function checkGauges(review: RunReview | undefined): Gauge[] {
     }),
   });
   return [
-    gauge(
+    ofResults(
       "value",
       "The value that a check measured, by column; without a column, it is about the run",
       (result) => result.measured,
     ),
-    gauge("limit", "The limit that the value is compared with", (result) => result.limit),
-    gauge("result", "0: the check passed, 1: it warns, 2: it fails and holds the run", ({ level }) => severity[level]),
+    ofResults("limit", "The limit that the value is compared with", (result) => result.limit),
+    ofResults(
+      "result",
+      "0: the check passed, 1: it warns, 2: it fails and holds the run",
+      ({ level }) => severity[level],
+    ),
   ];
 }
 
@@ -373,9 +378,9 @@ export async function serveMetrics(port: number, text: () => string): Promise<Me
     server.listen(port, "127.0.0.1", resolve);
   });
   server.unref(); // open connections must not keep a finished job running
-  const { port: given } = server.address() as AddressInfo;
+  const { port: opened } = server.address() as AddressInfo;
   return {
-    url: `http://127.0.0.1:${given}/metrics`,
+    url: `http://127.0.0.1:${opened}/metrics`,
     async [Symbol.asyncDispose]() {
       server.closeAllConnections();
       await new Promise((resolve) => {

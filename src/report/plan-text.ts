@@ -14,7 +14,7 @@ import type { PinnedTable, Plan, PlannedModel } from "../run/plan/plan.js";
 import { spanCount } from "../run/plan/spans.js";
 import { assertNever } from "../base/errors.js";
 import { modelNames } from "./agreement.js";
-import { count, showCost, showCount } from "./report.js";
+import { showCost, showCount, count, showBytes } from "../base/shown-numbers.js";
 import { printable } from "../base/texts.js";
 
 const shownShards = 10;
@@ -67,7 +67,7 @@ export function secondPlanOf(plan: Plan, second: Plan | undefined): SecondPlan |
 }
 
 /** A plan as text. */
-export function planText(plan: Plan, { estimate, checks, second, ...target }: PlannedTarget): string {
+export function planLines(plan: Plan, { estimate, checks, second, ...target }: PlannedTarget): string[] {
   const { shards, rows, table } = plan.input;
   const bytes = shards.reduce((sum, shard) => sum + shard.sizeBytes, 0);
   const shown = shards.slice(0, shownShards).map((shard) => ({ shard, name: printable(shard.uri) }));
@@ -83,12 +83,12 @@ export function planText(plan: Plan, { estimate, checks, second, ...target }: Pl
     ...(shards.length > shownShards ? [`           … and ${count(shards.length - shownShards, "more shard")}`] : []),
     `spans    ${showCount(spanCount(plan))} of up to ${count(plan.commitRows, "row")}`,
     `model    ${modelText(plan.model)}`,
-    contractText(plan.contract).trimEnd(),
+    ...contractLines(plan.contract),
     ...secondPlanLines(second),
     ...checkLines(checks),
     ...(estimate === undefined ? [] : [`prompts  ${estimateText(estimate)}`]),
-    targetText(target),
-  ].join("\n");
+    ...targetLines(target),
+  ];
 }
 
 /** "s3://lake/features, Delta version 12, which has removed 3 rows". */
@@ -134,12 +134,11 @@ export function checkLines(checks: readonly string[]): string[] {
 }
 
 /** The target as text: which run it has, and what was not checked. */
-export function targetText({ target, found, untried }: FoundTarget): string {
-  const lines = [
+export function targetLines({ target, found, untried }: FoundTarget): string[] {
+  return [
     `target   ${target}${found === undefined ? "" : `, which has ${found}`}`,
     ...untried.map((line) => `untried  ${line}`),
-  ];
-  return lines.map((line) => `${printable(line)}\n`).join("");
+  ].map(printable);
 }
 
 /** Names a model with the version that its URI resolves to: "models:/churn@champion → version 7". */
@@ -148,7 +147,7 @@ export function modelName({ uri, version }: Pick<PlannedModel, "uri" | "version"
 }
 
 /** The bindings of a contract as text: which columns go where. */
-export function contractText(contract: Contract): string {
+export function contractLines(contract: Contract): string[] {
   const rows = contract.fixedBatchRows === null ? "N" : String(contract.fixedBatchRows);
   const lines = contract.inputs.map((binding) => `input    ${inputText(binding, contract, rows)}`);
   for (const { kind, name, text } of contract.expressions?.list ?? []) {
@@ -161,7 +160,7 @@ export function contractText(contract: Contract): string {
     const from = output.kind === "element" ? `${output.tensor}[${output.element}]` : output.tensor;
     lines.push(`output   ${output.column} ${showType(output.type)} <- tensor ${from}`);
   }
-  return `${lines.map(printable).join("\n")}\n`;
+  return lines.map(printable);
 }
 
 function oneLine(text: string): string {
@@ -196,8 +195,8 @@ function inputText(binding: InputBinding, contract: Contract, rows: string): str
 
 function tokensText({ input, column }: TextBinding, tokens: Tokenizing, rows: string): string {
   const masksAndTypes = [
-    ...tokens.masks.map((one) => `${one.input} ${one.dtype} is the mask`),
-    ...tokens.types.map((one) => `${one.input} ${one.dtype} has the types`),
+    ...tokens.masks.map((mask) => `${mask.input} ${mask.dtype} is the mask`),
+    ...tokens.types.map((types) => `${types.input} ${types.dtype} has the types`),
   ];
   const narrow = tokens.shrink ? ", to the longest text of a call" : "";
   const made = `tokens of ${column.name}, tokenizer sha256 ${tokens.tokenizer.slice(0, 12)}`;
@@ -207,18 +206,6 @@ function tokensText({ input, column }: TextBinding, tokens: Tokenizing, rows: st
 function paddingText({ value, side, truncate, shrink }: PaddedBinding): string {
   const more = [truncate ? ", truncated" : "", shrink ? ", to the longest of a batch" : ""].join("");
   return `padded with ${value} on the ${side}${more}`;
-}
-
-/** A size such as "1.5 MiB". */
-export function showBytes(bytes: number): string {
-  const units = ["B", "KiB", "MiB", "GiB", "TiB"];
-  let value = bytes;
-  let unit = 0;
-  while (value >= 1024 && unit < units.length - 1) {
-    value /= 1024;
-    unit += 1;
-  }
-  return `${unit === 0 ? value : value.toFixed(1)} ${units[unit]}`;
 }
 
 /** What a run will take, about. */

@@ -1,9 +1,9 @@
+import { count } from "../base/shown-numbers.js";
 import { cutToWidth } from "../base/display-width.js";
-import { count } from "./report.js";
 import { fitTable } from "./table.js";
 
 /** Rows with their predictions. A value is JSON text. */
-export interface ScoredRows {
+export interface ShownRows {
   readonly carried: readonly string[];
   readonly features: readonly string[];
   readonly predictions: readonly string[];
@@ -21,7 +21,7 @@ const widest = 32;
  * shown.
  */
 export function previewTable(
-  { carried, features, predictions, featureCount, rows }: ScoredRows,
+  { carried, features, predictions, featureCount, rows }: ShownRows,
   width: number | undefined,
 ): string {
   const names = [...carried, ...features, ...predictions];
@@ -40,7 +40,7 @@ export function previewTable(
 }
 
 /** The features, then carried columns, then predictions, each from the last. */
-function leaveOut({ carried, features, predictions }: Omit<ScoredRows, "featureCount" | "rows">): number[] {
+function leaveOut({ carried, features, predictions }: Omit<ShownRows, "featureCount" | "rows">): number[] {
   const [featuresFrom, predictionsFrom] = [carried.length, carried.length + features.length];
   return [
     ...backwards(featuresFrom, predictionsFrom),
@@ -58,7 +58,7 @@ function named(names: readonly string[], end = ", "): string {
 }
 
 /** One line of JSON for each row; features are an object of their own, since a prediction may have the name of one. */
-export function previewJson({ carried, features, predictions, rows }: ScoredRows): string[] {
+export function previewJson({ carried, features, predictions, rows }: ShownRows): string[] {
   return rows.map((row) => {
     const field = (name: string, index: number): string => `${JSON.stringify(name)}:${row[index] ?? "null"}`;
     const featuresFrom = carried.length;
@@ -74,7 +74,7 @@ export function previewJson({ carried, features, predictions, rows }: ScoredRows
 }
 
 /** The rows as CSV (RFC 4180) with a header; NULL is an empty field. */
-export function previewCsv({ carried, features, predictions, rows }: ScoredRows): string[] {
+export function previewCsv({ carried, features, predictions, rows }: ShownRows): string[] {
   const header = [...carried, ...features, ...predictions];
   return [header, ...rows.map((row) => row.map((value) => plain(value) ?? ""))].map((fields) =>
     fields.map((field) => (/[",\r\n]/.test(field) ? `"${field.replaceAll('"', '""')}"` : field)).join(","),

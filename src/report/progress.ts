@@ -1,6 +1,6 @@
 import { SingleBar } from "cli-progress";
 import type { AttemptRecord } from "./attempt-record.js";
-import { count, showCount, showDuration, showRate } from "./report.js";
+import { showCount, showDuration, showRate, count } from "../base/shown-numbers.js";
 
 /** Receives the progress of scoring. */
 export interface Progress {

@@ -1,6 +1,6 @@
+import { count } from "../base/shown-numbers.js";
 import type { RejectedRow } from "../columns/types.js";
 import { printable } from "../base/texts.js";
-import { count } from "./report.js";
 
 const samplesPerReason = 5;
 
@@ -42,7 +42,7 @@ export function summarizeRejects(): RejectSummary {
     },
     lines: () =>
       [...groups]
-        .toSorted(([, one], [, other]) => other.rows - one.rows)
+        .toSorted(([, left], [, right]) => right.rows - left.rows)
         .flatMap(([key, group]) => groupLines(key, group))
         .map(printable),
   };

@@ -2,11 +2,9 @@ import type { RecordedSpending } from "../run/lifecycle/recorded-run.js";
 import type { RunComparison } from "../run/lifecycle/erasure.js";
 import type { RowsOfRun } from "../run/lifecycle/span-record.js";
 import type { ExitCode, JobError } from "../base/errors.js";
-import { count, withSeparators as showCount } from "../base/shown-numbers.js";
+import { count, rounded, showCost, showCount, showRate } from "../base/shown-numbers.js";
 import { comparisonFields } from "./agreement.js";
 import type { Stage } from "./stage-times.js";
-
-export { count, showCount };
 
 /** How a person scores a published or discarded run again. */
 export interface ScoreAgain {
@@ -19,7 +17,7 @@ export interface ScoreAgain {
 export const toScoreAgain = "to score again";
 
 /** What an attempt did; as JSON it is the last line of `run --json`. */
-export interface RunReport {
+export interface RunReport extends AttemptWork {
   readonly runId: string;
   /**
    * `partial`: this worker's share is done, that of other workers is not. `held`: the checks hold the run until a person
@@ -37,16 +35,6 @@ export interface RunReport {
   /** Set for a run that is already complete, and whose rows a person has taken out of the table: `rollback`. */
   readonly rolledBack?: RolledBackReport | undefined;
   readonly rowsPlanned: number;
-  /** Rows that this attempt scored. */
-  readonly rowsScored: number;
-  /** Rows that this attempt rejected. */
-  readonly rowsRejected: number;
-  /** Rows that this attempt filtered out. */
-  readonly rowsFiltered: number;
-  /** Scored rows that took the prediction of an earlier run. */
-  readonly rowsReused: number;
-  /** The scored rows that the model's compiled trees computed. */
-  readonly rowsByTrees: number;
   readonly spansPlanned: number;
   /** All spans that are committed at the target. */
   readonly spansCommitted: number;
@@ -56,6 +44,18 @@ export interface RunReport {
   readonly rowsOfRun?: RowsOfRun | undefined;
   /** Files that were added after the run was planned, and are not part of it. */
   readonly shardsUnplanned: number;
+  readonly output: string;
+}
+
+/** The work of an attempt. */
+export interface AttemptWork {
+  readonly rowsScored: number;
+  readonly rowsRejected: number;
+  readonly rowsFiltered: number;
+  /** Scored rows that took the prediction of an earlier run. */
+  readonly rowsReused: number;
+  /** The scored rows that the model's compiled trees computed. */
+  readonly rowsByTrees: number;
   /** Time spent waiting for input, before `seconds`. */
   readonly inputWaitSeconds: number;
   readonly seconds: number;
@@ -75,7 +75,6 @@ export interface RunReport {
   readonly server?: ServerReport | undefined;
   /** What answers cost; undefined: predictions are free, or no row was left to score. */
   readonly spending?: SpendingReport | undefined;
-  readonly output: string;
 }
 
 /** The results of a run's checks. */
@@ -170,32 +169,39 @@ export function reportFields(report: RunReport): Readonly<Record<string, unknown
     status: report.status,
     ...(report.rolledBack === undefined ? {} : { rolled_back: true }),
     rows_planned: report.rowsPlanned,
-    rows_scored: report.rowsScored,
-    rows_rejected: report.rowsRejected,
-    rows_filtered: report.rowsFiltered,
-    rows_reused: report.rowsReused,
-    rows_by_trees: report.rowsByTrees,
     spans_planned: report.spansPlanned,
     spans_committed: report.spansCommitted,
     spans_resumed: report.spansResumed,
     shards_unplanned: report.shardsUnplanned,
-    input_wait_seconds: rounded(report.inputWaitSeconds),
-    seconds: rounded(report.seconds),
-    rows_per_second: Math.round(rate(report)),
-    batch_size: report.batchSize,
-    provider: report.provider,
-    providers_missing: report.providersMissing,
-    trees: report.trees,
-    engine_busy: rounded(report.engineBusy),
-    stage_seconds: report.stageSeconds,
-    units_read_again: report.unitsReadAgain,
-    ...(report.server === undefined ? {} : { server: serverFields(report.server) }),
-    ...(report.spending === undefined ? {} : { spending: spendingFields(report.spending) }),
+    ...workFields(report),
     verdict: verdictFields(report.verdict),
     // A scheduler keeps this line in its log, where no keys belong.
     ...comparisonFields(report.comparison, false),
     ...(report.decided?.commands === undefined ? {} : { commands: commandList(report.decided.commands) }),
     output: report.output,
+  };
+}
+
+/** The work of an attempt under its JSON names. */
+export function workFields(work: AttemptWork): Readonly<Record<string, unknown>> {
+  return {
+    rows_scored: work.rowsScored,
+    rows_rejected: work.rowsRejected,
+    rows_filtered: work.rowsFiltered,
+    rows_reused: work.rowsReused,
+    rows_by_trees: work.rowsByTrees,
+    input_wait_seconds: rounded(work.inputWaitSeconds),
+    seconds: rounded(work.seconds),
+    rows_per_second: Math.round(rate(work)),
+    batch_size: work.batchSize,
+    provider: work.provider,
+    providers_missing: work.providersMissing,
+    trees: work.trees,
+    engine_busy: rounded(work.engineBusy),
+    stage_seconds: work.stageSeconds,
+    units_read_again: work.unitsReadAgain,
+    ...(work.server && { server: serverFields(work.server) }),
+    ...(work.spending && { spending: spendingFields(work.spending) }),
   };
 }
 
@@ -213,17 +219,12 @@ export function verdictFields(verdict: VerdictReport | null): Readonly<Record<st
   return { outcome, failed, warnings, compared_with: comparedWith, notes };
 }
 
-/** Rounds to three decimals: milliseconds, or thousandths of a share. */
-export function rounded(value: number | null): number | null {
-  return value === null ? null : Math.round(value * 1000) / 1000;
-}
-
 /** The part of a line about a run that counts its checks; nothing for a run without checks, or without a verdict. */
 export function checksText(verdict: VerdictReport | null): string {
   return verdict === null ? "" : `; ${verdict.counts}`;
 }
 
-function rate({ rowsScored, seconds }: RunReport): number {
+function rate({ rowsScored, seconds }: AttemptWork): number {
   return seconds > 0 ? rowsScored / seconds : 0;
 }
 
@@ -232,34 +233,6 @@ export function spentText({ answers, cost, ...tokens }: RecordedSpending): strin
   const cached = tokens.cached_tokens === 0 ? "" : ` (${showCount(tokens.cached_tokens)} cached)`;
   const money = cost === null ? "" : `, cost ${showCost(cost)}`;
   return `${count(answers, "answer")}, ${showCount(tokens.prompt_tokens)} tokens in${cached}, ${showCount(tokens.completion_tokens)} out${money}`;
-}
-
-/** An amount of money: whole cents, or more digits where it is less than one. */
-export function showCost(cost: number): string {
-  return cost >= 0.1 || cost === 0 ? cost.toFixed(2) : String(Number(cost.toPrecision(2)));
-}
-
-/** A duration: "45 s", "12 min", "3 h 40 min". */
-export function showDuration(seconds: number): string {
-  if (seconds < 120) {
-    return `${Math.round(seconds)} s`;
-  }
-  const minutes = Math.round(seconds / 60);
-  const [hours, rest] = [Math.floor(minutes / 60), minutes % 60];
-  return minutes < 120 ? `${minutes} min` : rest === 0 ? `${hours} h` : `${hours} h ${rest} min`;
-}
-
-/** A duration that may be short: "0.3 s", "45 s", "12 min". */
-export function showShortDuration(seconds: number): string {
-  return seconds < 10 ? `${Math.max(0.1, seconds).toFixed(1)} s` : showDuration(seconds);
-}
-
-/** A rate: "2.4 M rows/s". */
-export function showRate(rowsPerSecond: number): string {
-  if (rowsPerSecond >= 1e6) {
-    return `${(rowsPerSecond / 1e6).toFixed(2)} M rows/s`;
-  }
-  return rowsPerSecond >= 1e4 ? `${(rowsPerSecond / 1e3).toFixed(0)} k rows/s` : `${rowsPerSecond.toFixed(0)} rows/s`;
 }
 
 /** "6,177 rows, 2,676 rejected". */
@@ -278,9 +251,9 @@ export function otherRowsText({ rejected, filtered }: RowsOfRun): string[] {
 /** The report as one line for people. */
 export function reportText(report: RunReport): string {
   const { runId, output, rolledBack } = report;
-  const found = report.rowsOfRun ?? { output: report.rowsPlanned, rejected: 0, filtered: 0 };
-  const rows = count(found.output, "row");
-  const others = otherRowsText(found).length === 0 ? "" : ` (${otherRowsText(found).join(", ")})`;
+  const counted = report.rowsOfRun ?? { output: report.rowsPlanned, rejected: 0, filtered: 0 };
+  const rows = count(counted.output, "row");
+  const others = otherRowsText(counted).length === 0 ? "" : ` (${otherRowsText(counted).join(", ")})`;
   if (rolledBack !== undefined) {
     const { readersHave, newRun } = rolledBack;
     const readers = readersHave === undefined ? "" : `; readers have ${readersHave}`;
@@ -313,8 +286,7 @@ function attemptText(report: RunReport): string {
 }
 
 function endText({ status, output, spending, verdict }: RunReport): string {
-  const spent =
-    spending === undefined ? "" : `; ${spentText(spentFields(spending.run))}${lostText(spending.requestsLost)}`;
+  const spent = spending === undefined ? "" : `; ${spentText(spending.run)}${lostText(spending.requestsLost)}`;
   const where = status === "held" ? `; nothing of it is published in ${output}` : `${checksText(verdict)} -> ${output}`;
   return `${spent}${where}`;
 }
@@ -338,7 +310,7 @@ export function exitCodeOfOutcome(outcome: Outcome): ExitCode {
 }
 
 /** The outcome as one word: the status of the report, or "failed". */
-export function statusOf(outcome: Outcome): RunReport["status"] | "failed" {
+export function statusOfOutcome(outcome: Outcome): RunReport["status"] | "failed" {
   return outcome.kind === "done" ? outcome.report.status : "failed";
 }
 
@@ -380,14 +352,10 @@ type Latency = Readonly<Record<(typeof percentiles)[number], number | null>>;
 const percentiles = ["p50", "p95", "p99"] as const;
 
 /** The report's fields under their JSON names. */
-export function serverFields({ requests, retries, mostInFlight, latencyMs, urls }: ServerReport): object {
-  const byUrl = urls.map((one) => ({
-    url: one.url,
-    requests: one.requests,
-    failures: one.failures,
-    most_in_flight: one.mostInFlight,
-    latency_ms: latencyFields(one.latencyMs),
-  }));
+function serverFields({ requests, retries, mostInFlight, latencyMs, urls }: ServerReport): object {
+  const byUrl = urls.map(({ url, requests: sent, failures, mostInFlight: atOnce, latencyMs: took }) => {
+    return { url, requests: sent, failures, most_in_flight: atOnce, latency_ms: latencyFields(took) };
+  });
   return {
     requests,
     retries,
@@ -398,18 +366,18 @@ export function serverFields({ requests, retries, mostInFlight, latencyMs, urls 
 }
 
 function latencyFields(latencyMs: Latency): object {
-  return Object.fromEntries(percentiles.map((name) => [name, tenths(latencyMs[name])]));
+  return Object.fromEntries(percentiles.map((name) => [name, rounded(latencyMs[name], 1)]));
 }
 
 /** The report for people: "1,204 requests, 3 of them retries, 16 in flight; 21 ms (p95 40 ms, p99 61 ms)". */
-export function serverText({
+export function requestsText({
   requests,
   retries,
   mostInFlight,
   latencyMs: { p50, p95, p99 },
   urls,
 }: ServerReport): string {
-  const byUrl = urls.map((one) => `; ${one.url}: ${one.requests} requests, ${one.failures} failed`).join("");
+  const byUrl = urls.map((each) => `; ${each.url}: ${each.requests} requests, ${each.failures} failed`).join("");
   const took = p50 === null ? "" : `; ${ms(p50)} each (95%: ${ms(p95)}, 99%: ${ms(p99)})`;
   return `${requests} requests, ${retries} of them retries, at most ${mostInFlight} in flight${took}${byUrl}`;
 }
@@ -418,65 +386,27 @@ function ms(value: number | null): string {
   return value === null ? "–" : `${Math.round(value)} ms`;
 }
 
-function tenths(value: number | null): number | null {
-  return value === null ? null : Math.round(value * 10) / 10;
-}
-
 /** What an attempt, and its run, paid for. */
 export interface SpendingReport {
   /** Answers that this attempt paid for. */
-  readonly attempt: SpentReport;
+  readonly attempt: RecordedSpending;
   /** Answers that all attempts and workers of the run paid for, as far as they are known. */
-  readonly run: SpentReport;
+  readonly run: RecordedSpending;
   /** Rows of this attempt that took an answer which was there already. */
   readonly rowsReused: number;
   /** Requests of this attempt whose answer was lost. They may have cost something. */
   readonly requestsLost: number;
 }
 
-/** Answers, and the tokens and money that they cost. */
-export interface SpentReport {
-  readonly answers: number;
-  readonly promptTokens: number;
-  /** The part of the prompts' tokens that the server had cached. */
-  readonly cachedTokens: number;
-  readonly completionTokens: number;
-  /** null: the spec has no prices. */
-  readonly cost: number | null;
-}
-
-/** The report's fields under their JSON names. */
-export function spendingFields({ attempt, run, rowsReused, requestsLost }: SpendingReport): object {
-  return { ...spentFields(attempt), rows_reused: rowsReused, requests_lost: requestsLost, run: spentFields(run) };
-}
-
-/** What was spent under its JSON names. */
-export function spentFields({
-  answers,
-  promptTokens,
-  cachedTokens,
-  completionTokens,
-  cost,
-}: SpentReport): RecordedSpending {
-  return {
-    answers,
-    prompt_tokens: promptTokens,
-    cached_tokens: cachedTokens,
-    completion_tokens: completionTokens,
-    cost: cost === null ? null : roundedCost(cost),
-  };
-}
-
-/** Millionths of the currency: sums of floating-point numbers have more digits than prices. */
-function roundedCost(cost: number): number {
-  return Math.round(cost * 1e6) / 1e6;
+function spendingFields({ attempt, run, rowsReused, requestsLost }: SpendingReport): object {
+  return { ...attempt, rows_reused: rowsReused, requests_lost: requestsLost, run };
 }
 
 /** What a run paid for, and how, for people. */
 export function spendingText({ attempt, run, rowsReused, requestsLost }: SpendingReport): string {
   const own = attempt.answers === run.answers ? "" : `; ${count(attempt.answers, "answer")} of them in this attempt`;
   const reused = rowsReused === 0 ? "" : `; ${count(rowsReused, "row")} took an answer that was there`;
-  return `${spentText(spentFields(run))}${own}${reused}${lostText(requestsLost)}`;
+  return `${spentText(run)}${own}${reused}${lostText(requestsLost)}`;
 }
 
 function lostText(requestsLost: number): string {
@@ -484,16 +414,16 @@ function lostText(requestsLost: number): string {
 }
 
 /** What an unfinished run has paid for so far; or why it is not known. */
-export type PaidReport = SpentReport | string;
+export type PaidReport = RecordedSpending | string;
 
 /** The answers that a run has kept, as a line for people. */
 export function paidLine(paid: PaidReport): string {
-  return `kept     ${typeof paid === "string" ? `unknown: ${paid}` : spentText(spentFields(paid))}`;
+  return `kept     ${typeof paid === "string" ? `unknown: ${paid}` : spentText(paid)}`;
 }
 
 /** The same under its JSON names. */
 export function paidFields(paid: PaidReport): object {
-  return typeof paid === "string" ? { kept: null, kept_error: paid } : { kept: spentFields(paid) };
+  return typeof paid === "string" ? { kept: null, kept_error: paid } : { kept: paid };
 }
 
 /** Counts of a pipe's rows. */

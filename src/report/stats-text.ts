@@ -1,9 +1,8 @@
 import type { RunProfile } from "../checks/profile/run-profile.js";
 import { type ColumnStats, type UsualStats, columnStats, median, usualStats } from "./column-stats.js";
-import { comparisonFields, comparisonTables } from "./agreement.js";
+import { agreementTables, comparedRows, comparisonFields, modelNames } from "./agreement.js";
 import type { RunComparison } from "../run/lifecycle/erasure.js";
-import { shownValue, withDigits } from "../base/shown-numbers.js";
-import { count } from "./report.js";
+import { shownValue, withDigits, percent, count } from "../base/shown-numbers.js";
 import { fitTable } from "./table.js";
 
 /** The profiles of a run, with its state. */
@@ -17,14 +16,14 @@ export interface RunStats {
   readonly state: string;
 }
 
-/** Returns the profiles as one line of JSON. */
-export function statsJson({ profile, earlier, state, comparison }: RunStats): string {
+/** Returns the profiles as JSON. */
+export function statsJson({ profile, earlier, state, comparison }: RunStats): object {
   const { runId, date, modelSha256, rows, rejected, filtered, features } = profile;
   const columns = (which: Columns): object =>
     Object.fromEntries(
       statsOf(which, profile, earlier).map(({ name, stats, usual }) => [name, { ...stats, usual: usual ?? null }]),
     );
-  return JSON.stringify({
+  return {
     run_id: runId,
     status: state,
     date: date === "" ? null : date,
@@ -37,14 +36,14 @@ export function statsJson({ profile, earlier, state, comparison }: RunStats): st
     carried: columns("carried"),
     features: features.size === 0 ? null : columns("features"),
     ...comparisonFields(comparison, true),
-  });
+  };
 }
 
 /**
  * Returns tables of the predicted columns, of those that are carried through, and of the features.
  * @param width characters in a line of the terminal; undefined: there is none
  */
-export function statsText({ profile, earlier, state, comparison }: RunStats, width?: number): string {
+export function statsText({ profile, earlier, state, comparison }: RunStats, width?: number): string[] {
   const { runId, rows, rejected, filtered = 0, carried, features } = profile;
   const sampled = Math.max(0, ...[...features.values()].map((column) => column.rows));
   const about = sampled >= rows + rejected ? "" : `, in a sample of ${count(sampled, "row")}`;
@@ -61,8 +60,13 @@ export function statsText({ profile, earlier, state, comparison }: RunStats, wid
       ? `features: not profiled, because ${rows === 0 ? "no row was scored" : "the run was planned without checks"}`
       : `features${about}`,
     ...lines(statsOf("features", profile, earlier), width),
-    ...(comparison === undefined ? [] : comparisonTables(comparison, width)),
-  ].join("\n");
+    ...(comparison === undefined
+      ? []
+      : [
+          `${modelNames[1]} ${comparison.model}: ${comparedRows(comparison)}`,
+          ...agreementTables(comparison, modelNames, width),
+        ]),
+  ];
 }
 
 function usualText(earlier: readonly RunProfile[]): string[] {
@@ -100,7 +104,7 @@ const nullColumns: readonly TableColumn[] = [
   { heading: "column", cell: ({ name }) => name },
   { heading: "type", cell: ({ stats }) => stats.type },
   { heading: "NULL", cell: ({ stats: { nulls, rows } }) => share(nulls, rows) },
-  { heading: "usual NULL", cell: ({ usual }) => percentage(usual?.null_share) },
+  { heading: "usual NULL", cell: ({ usual }) => percent(usual?.null_share ?? "") },
 ];
 const numberColumns: readonly TableColumn[] = [
   ...nullColumns,
@@ -152,18 +156,14 @@ function detail({ stats: { rows, values = [], vectors }, usual }: NamedStats): s
   return values
     .slice(0, shownValues)
     .map(({ value, rows: of }, index) => {
-      const before = percentage(usual?.values?.[index]?.share);
+      const before = percent(usual?.values?.[index]?.share ?? "");
       return `${shownValue(value)} (${share(of, rows)}${before === "" ? "" : `, usually ${before}`})`;
     })
     .join(", ");
 }
 
 function share(part: number, rows: number): string {
-  return rows === 0 ? "" : percentage(part / rows);
-}
-
-function percentage(part: number | null | undefined): string {
-  return part === null || part === undefined ? "" : part === 0 ? "0%" : `${Number((part * 100).toPrecision(3))}%`;
+  return rows === 0 ? "" : percent(part / rows);
 }
 
 /** Shows a number with four significant digits; a whole part below 10^15 with all digits. */

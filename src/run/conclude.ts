@@ -22,19 +22,17 @@ import {
   warningsText,
 } from "./lifecycle/verdict-text.js";
 import { comparisonLines } from "../report/agreement.js";
-import { attemptJson, idleReport, reuseCostText } from "../report/attempt-record.js";
+import { attemptJson, reuseCostText, workOf } from "../report/attempt-record.js";
 import {
   type DecidingCommands,
   type DueCall,
   type RunReport,
   type ScoreAgain,
   type VerdictReport,
-  count,
   decidingTexts,
-  rounded,
   toScoreAgain,
 } from "../report/report.js";
-import { secondsByStage } from "../report/stage-times.js";
+import { rounded, showCount, count } from "../base/shown-numbers.js";
 import type { JobContext } from "../flow/context.js";
 import { keyColumns, unprofiledText } from "../flow/features.js";
 import { createRejectBudget, runRejectLimit } from "../flow/rejects.js";
@@ -44,7 +42,6 @@ import { attemptFacts, dueCall, isWhole, recordingFailure } from "./attempt.js";
 import { decidingCommands, newRunCommand, readersLine, rolledBackReport } from "./hints.js";
 import { reviewForReports, verdictOn } from "./judge.js";
 import { JobError, firstError, reworded } from "../base/errors.js";
-import { withSeparators } from "../base/shown-numbers.js";
 
 /* The end of a run: its verdict, its publication, and what an attempt reports of it. */
 
@@ -103,28 +100,15 @@ function attemptReport(
   if (reuseCost !== undefined) {
     log.info(reuseCost);
   }
-  const { spansCommitted, ...counts } = record.counts;
-  const { engine } = record;
   return {
+    ...workOf(record),
     runId: plan.runId,
     ...end,
     rowsPlanned: plan.input.rows,
-    ...counts,
     rowsOfRun: rowsOf(spans),
     spansPlanned: spanCount(plan),
     spansCommitted: spans.size,
-    spansResumed: spans.size - spansCommitted,
-    inputWaitSeconds: record.inputWaitSeconds,
-    seconds: record.seconds,
-    batchSize: engine?.batchRows() ?? null,
-    provider: engine?.provider ?? null,
-    providersMissing: engine?.missing ?? [],
-    trees: engine?.trees() ?? null,
-    engineBusy: record.engineBusy,
-    server: engine?.server?.(),
-    spending: engine?.spending?.(),
-    stageSeconds: secondsByStage(record.stages),
-    unitsReadAgain: Object.fromEntries(record.unitsReadAgain),
+    spansResumed: spans.size - record.counts.spansCommitted,
     output: sink.target,
   };
 }
@@ -235,8 +219,9 @@ export function checkRejects({ spec }: JobContext, { plan, spans }: RunSink): vo
   createRejectBudget(runRejectLimit(spec, { rows: plan.input.rows, already: rowsOf(spans).rejected }));
 }
 
-function unscored({ record, sink }: JobContext, { plan, spans }: RunSink): ReturnType<typeof idleReport> {
-  return idleReport(record, { plan, rowsOfRun: rowsOf(spans), output: sink.target });
+/** Reports an attempt that found all spans of a run committed, and scored none. */
+function unscored(context: JobContext, run: RunSink): RunReport {
+  return attemptReport(context, run, { status: "already_complete", verdict: null, shardsUnplanned: 0 });
 }
 
 /** Reports a run that was complete when the command came. Removes its files that killed commands have left. */
@@ -332,7 +317,7 @@ async function heldError(context: JobContext, run: RunSink, held: RunVerdict): P
 function toLookAt({ command }: JobContext, { params, input: { shards } }: Plan, { verdict }: RunVerdict): string {
   const [first] = shards;
   return first !== undefined && verdict.results.every(({ check, level }) => level !== "hold" || check === "rows")
-    ? `its input (${shards.length === 1 ? "the file" : `${withSeparators(shards.length)} files, such as`} ${first.uri})`
+    ? `its input (${shards.length === 1 ? "the file" : `${showCount(shards.length)} files, such as`} ${first.uri})`
     : `the statistics of its columns (${command(params, { verb: "stats" })})`;
 }
 

@@ -1,3 +1,4 @@
+import { count } from "../base/shown-numbers.js";
 import { runIdOf, sameSeries } from "./plan/identity.js";
 import type { Plan } from "./plan/plan.js";
 import { spanCount } from "./plan/spans.js";
@@ -12,7 +13,6 @@ import {
   discardStep,
   isRolledBack,
 } from "./lifecycle/lifecycle.js";
-import { count } from "../report/report.js";
 import { rowsOf, type RowsOfRun } from "./lifecycle/span-record.js";
 import { hideCredentials } from "../job/jobfile/secrets.js";
 import type { JobContext } from "../flow/context.js";

@@ -1,10 +1,10 @@
+import { count } from "../base/shown-numbers.js";
 import { isWhole } from "./attempt.js";
 import { type Agreement, comparableKind, matchColumns, type MatchedColumns } from "../checks/agreement.js";
 import { runIdOf } from "./plan/identity.js";
 import { partitionsOf } from "./plan/partitions.js";
 import type { Plan } from "./plan/plan.js";
 import { spanCount } from "./plan/spans.js";
-import { count } from "../report/report.js";
 import type { JobContext, RowColumn, RowJoiner } from "../flow/context.js";
 import type { LocalParts, StoredTable } from "./lifecycle/span-record.js";
 import { JobError } from "../base/errors.js";
@@ -149,7 +149,7 @@ export interface JudgedModel extends Evaluated {
   readonly prediction: string;
 }
 
-export interface JudgedNight {
+export interface EvaluatedNight {
   /** The date of the night; "": one was asked for. */
   readonly night: string;
   readonly models: readonly JudgedModel[];

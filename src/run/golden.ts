@@ -1,3 +1,4 @@
+import { count } from "../base/shown-numbers.js";
 import {
   type ColumnRef,
   type Contract,
@@ -20,7 +21,6 @@ import {
 import type { Engine } from "../models/engine.js";
 import type { ShardFooter } from "../formats/format.js";
 import type { PinnedFile, Plan } from "./plan/plan.js";
-import { count } from "../report/report.js";
 import { atKey, type GoldenReader, type JobContext } from "../flow/context.js";
 import type { GoldenSpec } from "../job/jobfile/checks-spec.js";
 import { assertNever, JobError } from "../base/errors.js";
@@ -103,7 +103,7 @@ async function footerOf({ file, reader }: GoldenFile): Promise<ShardFooter> {
     }
   }
   throw new JobError("SCHEMA_MISMATCH", `checking the golden rows of ${file.name}: the file has no rows`, {
-    hint: "docs/absolute-checks.md says how to make the file",
+    hint: "docs/own-checks.md says how to make the file",
   });
 }
 
@@ -165,7 +165,7 @@ async function openGolden(context: GoldenContext, path: string): Promise<GoldenF
     const [listed] = shards;
     if (listed === undefined) {
       throw new JobError("FILE_MISSING", `opening the golden rows: there is no file ${path}`, {
-        hint: "relative paths start from the spec's folder; docs/absolute-checks.md says how to make the file",
+        hint: "relative paths start from the spec's folder; docs/own-checks.md says how to make the file",
       });
     }
     const file = await source.open(listed);

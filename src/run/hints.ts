@@ -1,3 +1,4 @@
+import { count } from "../base/shown-numbers.js";
 import { runIdOf } from "./plan/identity.js";
 import type { Plan, RunId } from "./plan/plan.js";
 import {
@@ -9,7 +10,7 @@ import {
   runOfDate,
 } from "./lifecycle/published-run.js";
 import { compare, type RecordedRun } from "./lifecycle/recorded-run.js";
-import { count, type DecidingCommands, type RolledBackReport } from "../report/report.js";
+import { type DecidingCommands, type RolledBackReport } from "../report/report.js";
 import type { JobContext } from "../flow/context.js";
 import { limitParam } from "../job/jobfile/load.js";
 import { JobError, messageOf, reworded } from "../base/errors.js";

@@ -1,3 +1,4 @@
+import { count } from "../base/shown-numbers.js";
 import { groupRuns, type RunGroup } from "./series/prune-choice.js";
 import { type HistoryRequest, latestFirst, type RecordedRun } from "./lifecycle/recorded-run.js";
 import type { JobContext } from "../flow/context.js";
@@ -17,7 +18,6 @@ import { spanCount } from "./plan/spans.js";
 import { decisionText } from "./lifecycle/lifecycle.js";
 import { isRunProfile, parseRunProfile, parseWholeProfile, runProfileOf } from "./lifecycle/profile-text.js";
 import { normalAndOthers, runsOfSeries } from "./lifecycle/published-run.js";
-import { count } from "../report/report.js";
 import type { RunStats } from "../report/stats-text.js";
 import { comparisonDocument } from "../stores/ledger.js";
 import type { StoredPlan } from "../targets/target.js";

@@ -1,11 +1,11 @@
 import { JobError, reworded } from "../base/errors.js";
 import { lakeTableError, lakeTables } from "./plan/lake-tables.js";
 import type { Listing } from "../sources/source.js";
-import { atKey, type JobContext } from "../flow/context.js";
+import { type JobContext, atKey } from "../flow/context.js";
 import { isSameShard } from "./plan/compare.js";
 import type { Plan } from "./plan/plan.js";
 import type { JobSpec } from "../job/jobfile/job-spec.js";
-import { showDuration } from "../report/report.js";
+import { showDuration } from "../base/shown-numbers.js";
 
 const inputPath = ["input", "path"];
 

@@ -1,3 +1,4 @@
+import { count } from "../base/shown-numbers.js";
 import { type SpanProfile, mergeProfiles, parseProfile } from "../checks/profile/profile.js";
 import { type Finding, type Verdict, comparedNights } from "../checks/check.js";
 import {
@@ -23,7 +24,6 @@ import type { RunProfile } from "../checks/profile/run-profile.js";
 import type { Decoder } from "../formats/format.js";
 import type { Model } from "../models/places/place.js";
 import { spanAt, spanCount } from "./plan/spans.js";
-import { count } from "../report/report.js";
 import type { RowRange } from "../columns/types.js";
 import { timeRow } from "../flow/batch-size.js";
 import { loadEngine, openTokenizers } from "./model.js";

@@ -1,6 +1,5 @@
 import { outputTensors } from "../models/binding/contract.js";
 import {
-  costOf,
   type Engine,
   type EngineResponse,
   type LookAtPaid,
@@ -8,18 +7,13 @@ import {
   type Price,
   type Spending,
   type Spent,
+  costOf,
 } from "../models/engine.js";
 import type { Decoder } from "../formats/format.js";
 import { type SpanRange, spansOf } from "./plan/spans.js";
 import type { Plan } from "./plan/plan.js";
-import {
-  count,
-  type PaidReport,
-  showCount,
-  type SpendingReport,
-  spentFields,
-  type SpentReport,
-} from "../report/report.js";
+import type { PaidReport, SpendingReport } from "../report/report.js";
+import { showCount, count, rounded } from "../base/shown-numbers.js";
 import type { JobContext } from "../flow/context.js";
 import { pendingRanges } from "../flow/read.js";
 import { allowedRejects } from "../flow/rejects.js";
@@ -27,10 +21,10 @@ import type { RunSink } from "../targets/target.js";
 import { bestEffort, createEvent } from "../base/promises.js";
 import { JobError } from "../base/errors.js";
 import { sampleRows, scoreWithoutPublishing } from "./score-without-publishing.js";
-import { blankRows, type Tensor } from "../columns/tensor.js";
+import { type Tensor, blankRows } from "../columns/tensor.js";
 import type { Source } from "../sources/source.js";
 import { rowsOf } from "./lifecycle/span-record.js";
-import { recordedSpending, recordSpending } from "./attempt.js";
+import { recordSpending, recordedSpending } from "./attempt.js";
 import type { RecordedSpending } from "./lifecycle/recorded-run.js";
 
 /** Rows that are asked before all others. */
@@ -268,7 +262,7 @@ export async function beginPaying(
     const known = spending.run.answers;
     if (known > recorded) {
       recorded = known;
-      await recordSpending(sink, runId, runSpending(spending));
+      await recordSpending(sink, runId, spentReport(spending.run, spending.price));
     }
   };
   const recount = (): Promise<void> =>
@@ -301,11 +295,6 @@ export function spendingReport({ own, run, lost, reused, price }: Spending): Spe
   };
 }
 
-/** What all attempts and workers of a run spent, as its target stores it. */
-function runSpending({ run, price }: Spending): RecordedSpending {
-  return spentFields(spentReport(run, price));
-}
-
 /** The stored spending of a run, as the engine counts it. */
 function spentOfRecord(record: RecordedSpending): Spent {
   const { answers, prompt_tokens: prompt, cached_tokens: cached, completion_tokens: completion } = record;
@@ -325,8 +314,14 @@ export async function paidReport(lookAtPaid: LookAtPaid, answers: Parameters<Loo
   }
 }
 
-function spentReport(spent: Spent, price: Price | undefined): SpentReport {
+function spentReport(spent: Spent, price: Price | undefined): RecordedSpending {
   const { answers, prompt, cached, completion } = spent;
   const cost = price === undefined ? null : costOf(spent, price);
-  return { answers, promptTokens: prompt, cachedTokens: cached, completionTokens: completion, cost };
+  return {
+    answers,
+    prompt_tokens: prompt,
+    cached_tokens: cached,
+    completion_tokens: completion,
+    cost: rounded(cost, 6), // sums of floating-point numbers have more digits than prices
+  };
 }

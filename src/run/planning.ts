@@ -1,3 +1,4 @@
+import { count } from "../base/shown-numbers.js";
 import {
   type Contract,
   type InputBinding,
@@ -19,7 +20,6 @@ import type { ListedShard } from "./plan/compare.js";
 import { twiceText } from "./plan/partitions.js";
 import type { PinnedTable, Plan, PlannedChecks, PlannedModel, RunId, Slice } from "./plan/plan.js";
 import { spanCount, spansOf } from "./plan/spans.js";
-import { count } from "../report/report.js";
 import { type SeenSchema, type SeenShards, readShards, refuseDrift, withTypesOf } from "./read-shards.js";
 import { type BindingInput, bindFirstShard } from "./bind-model.js";
 import { type JobContext, type ScoringContext, atKey } from "../flow/context.js";

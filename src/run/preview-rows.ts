@@ -5,7 +5,7 @@ import type { Plan } from "./plan/plan.js";
 import { rowsOfSpans, spanCount } from "./plan/spans.js";
 import type { Engine } from "../models/engine.js";
 import type { Decoder } from "../formats/format.js";
-import type { ScoredRows } from "../report/preview-text.js";
+import type { ShownRows } from "../report/preview-text.js";
 import type { JobContext } from "../flow/context.js";
 import { warnOfUnmatched, wholeInput } from "./input.js";
 import { loadEngine, openPinnedModel } from "./model.js";
@@ -33,7 +33,7 @@ interface Sampling {
 }
 
 /** The first rows of a job with their predictions. */
-export interface PreviewedRows extends ScoredRows {
+export interface PreviewedRows extends ShownRows {
   /** The rows that cannot be scored, among the rows that were read. */
   readonly rejects: readonly RejectedRow[];
   /** How many rows of how many were drawn; undefined: the first rows were read. */

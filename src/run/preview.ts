@@ -1,3 +1,4 @@
+import { count } from "../base/shown-numbers.js";
 import type { Contract } from "../models/binding/contract.js";
 import { type ModelTraits, batchDependence } from "../models/binding/model-facts.js";
 import type { ModelSignature } from "../columns/tensor.js";
@@ -36,7 +37,6 @@ import { type RunState, runState } from "./state.js";
 import { comparedNights, enoughNights } from "../checks/check.js";
 import { limitsOf } from "./lifecycle/verdict-text.js";
 import { datesText, leftOutText, olderModelText } from "./lifecycle/published-run.js";
-import { count } from "../report/report.js";
 import { featurePlanOf, keyColumns } from "../flow/features.js";
 import { type RowSample, type SampledPlace, sampleRows } from "./score-without-publishing.js";
 import { type SampledSum, samplingError } from "../base/sampling.js";

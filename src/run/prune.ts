@@ -118,7 +118,6 @@ async function pruneSeries(
   { retention, dryRun }: PruneCommand,
   { groups, ...options }: Series,
 ): Promise<SeriesReport> {
-  const { sink, log } = context;
   const old: PrunedRun[] = [];
   const choices = choosePruned(groups, retention, options);
   for (const choice of choices) {
@@ -126,14 +125,8 @@ async function pruneSeries(
     const run = await pruneRun(context, { choice, dryRun });
     old.push(...(run === undefined ? [] : [run]));
   }
-  const tables: PreviousTable[] = [];
-  for (const table of choosePrevious((await sink.table?.previous()) ?? [], retention, groups)) {
-    if (dryRun && table.keptBy !== undefined) {
-      log.warn(`table ${table.name} is no longer needed, and could not be dropped: ${table.keptBy}`);
-    } else if (dryRun || (await sink.table?.drop(table.name)) === true) {
-      tables.push(table);
-    }
-  }
+  const choose = (all: readonly PreviousTable[]): PreviousTable[] => choosePrevious(all, retention, groups);
+  const tables = (await context.sink.table?.prunePrevious(choose, dryRun)) ?? [];
   return { old, kept: choices.filter(({ kind }) => kind === "keep").length, tables };
 }
 

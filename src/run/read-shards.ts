@@ -6,7 +6,7 @@ import type { Plan, PlannedShard } from "./plan/plan.js";
 import { type JobContext, atKey } from "../flow/context.js";
 import type { JobSpec } from "../job/jobfile/job-spec.js";
 import type { OpenShard, Source } from "../sources/source.js";
-import { count, showDuration } from "../report/report.js";
+import { count, showDuration } from "../base/shown-numbers.js";
 import { JobError } from "../base/errors.js";
 import { laterInputHint, noShards } from "./input.js";
 import { type ColumnRef, type Contract, boundColumns, usedColumns } from "../models/binding/contract.js";

@@ -158,7 +158,7 @@ export async function hasOnlyFailed(context: JobContext, { plan, spans }: RunSin
   );
 }
 
-/** Whether a person corrects what ended the attempt: not a signal, nor what a retry cures, nor a change that was refused. */
+/** Whether a person has to correct what ended the attempt: the spec, the data or a permission. */
 function isCorrectable(failure: AttemptFailure | undefined): boolean {
   const codes: Readonly<Record<string, number>> = exitCodes;
   return failure !== undefined && [64, 65].includes(codes[failure.code] ?? 0);

@@ -1,3 +1,4 @@
+import { count } from "../base/shown-numbers.js";
 import { type Contract, reuseColumn, scoredColumns } from "../models/binding/contract.js";
 import { type Column, bytesPerValue, showType } from "../columns/types.js";
 import type { FoundModel } from "../models/places/place.js";
@@ -15,7 +16,6 @@ import {
   tableRowBytes,
 } from "../flow/pack/feature-hasher.js";
 import { type SpanRange, spansOf } from "./plan/spans.js";
-import { count } from "../report/report.js";
 import { pendingRanges } from "../flow/read.js";
 import type { Reuse } from "../flow/pack/row-reuse.js";
 import type { RunSink } from "../targets/target.js";

@@ -1,3 +1,4 @@
+import { count } from "../base/shown-numbers.js";
 import type { Engine, ServerTraffic } from "../models/engine.js";
 import type { Decoder } from "../formats/format.js";
 import type { Model } from "../models/places/place.js";
@@ -8,7 +9,7 @@ import { shareOf, spanCount, type SpanRange, spansOf, spansToSteal } from "./pla
 import { runStep, type RunStep, supersededBy } from "./lifecycle/lifecycle.js";
 import { rowsOf } from "./lifecycle/span-record.js";
 import type { EngineInfo } from "../report/attempt-record.js";
-import { count, type RunReport, type ServerReport, type SpendingReport } from "../report/report.js";
+import { type RunReport, type ServerReport, type SpendingReport } from "../report/report.js";
 import { type BatchSizer, measureEngine, treesText } from "../flow/batch-size.js";
 import type { JobContext } from "../flow/context.js";
 import { pendingRanges } from "../flow/read.js";

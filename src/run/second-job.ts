@@ -68,25 +68,31 @@ export async function scoreWithSecond(
   }
 }
 
-/** Carries out the challenger's run; a new one where the last one was of other rows, or of a model that has changed since. */
+/**
+ * Carries out the challenger's run; a new one where the last one was of other rows, of a model that has changed since, or
+ * is damaged.
+ */
 async function scoreRows(job: JobContext, plan: Plan, runJob: (job: JobContext) => Promise<unknown>): Promise<void> {
   const spec = { ...job.spec, commit_rows: plan.commitRows };
   // At the version of the table that the run reads, whatever is the newest by now.
   const source: Source = { ...job.source, list: (patterns) => job.source.list(patterns, plan.input.table) };
   const run = async (newRun: boolean): Promise<unknown> => await runJob({ ...job, spec, source, newRun });
-  const last = await job.sink.find(runIdOf(spec.name, spec.params, job.sha256));
   try {
-    await run(last !== undefined && (await isOutdated(job, last, plan)));
+    await run(await isOutdated(job, await job.sink.find(runIdOf(spec.name, spec.params, job.sha256)), plan));
   } catch (error) {
-    if (last === undefined || !(error instanceof JobError) || error.exitCode !== 66) {
+    if (!(error instanceof JobError) || error.exitCode !== 66) {
       throw error;
     }
     await run(true);
   }
 }
 
-/** Whether a run of the challenger has no predictions of it for the rows of a plan. */
-async function isOutdated(job: JobContext, { plan: last, pruned }: StoredPlan, plan: Plan): Promise<boolean> {
+/** Whether the last run of the challenger has no predictions of it for the rows of a plan. */
+async function isOutdated(job: JobContext, stored: StoredPlan | undefined, plan: Plan): Promise<boolean> {
+  if (stored === undefined) {
+    return false;
+  }
+  const { plan: last, pruned } = stored;
   if (pruned !== undefined || last.erasure !== undefined || !hasSameRows(last, plan)) {
     return true;
   }

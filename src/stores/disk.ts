@@ -178,14 +178,6 @@ export function openDiskStore({ root, fs, writer, isDead }: DiskStoreOptions): S
       }),
     readText: (name) => atDisk(`reading ${name}`, () => ifThere(fs.readText(name))),
     fetch: (names) => ({ folder: root, groups: allAtOnce(names) }),
-    workFile: ({ scope, check }, what, write) =>
-      atDisk(`writing to ${scope}`, () =>
-        fenced(check, [scope], async () => {
-          const path = workPath(scope, what);
-          await write(path);
-          return path;
-        }),
-      ),
     prepare: ({ scope, check }) =>
       atDisk(`preparing ${scope}`, () =>
         fenced(check, [scope], async () => {

@@ -14,7 +14,7 @@ import { z } from "../base/zod.js";
 
 /** The documents of runs at a target: a file for each in a store, a row for each in a table. */
 export interface Ledger {
-  /** Reads a document; undefined: there is none. @throws JobError OUTPUT_DAMAGED for one that was changed by others */
+  /** Reads a document; undefined: there is none. Safe to repeat. @throws JobError OUTPUT_DAMAGED for one that was changed by others */
   read<T>(runId: RunId, kind: DocumentKind<T>): Promise<T | undefined>;
   /**
    * Makes a note on a run unless there is one, durably. The run need not be planned, or may be over. Returns the stored
@@ -23,7 +23,7 @@ export interface Ledger {
   create(runId: RunId, kind: DocumentKind<Note>, value: Note): Promise<Note>;
   /**
    * Changes a document on which no decision depends; where rows are in files, a verdict and a comparison too. A change that comes at the
-   * same moment may be lost, and so is one of a run that is not planned.
+   * same moment may be lost, and so is one of a run that is not planned. Safe to repeat where `next` is.
    * @param next the new document for the known one; undefined: it stays
    * @param stop ends it, where it would take too long
    */
@@ -106,6 +106,28 @@ export interface AnswerJournal {
    * target that cannot keep answers says so then. @throws JobError DISK, OBJECT_STORE, DATABASE; PLAN_CHANGED, DISCARDED
    */
   keep(answers: readonly KeptAnswer[]): Promise<void>;
+}
+
+/** Bytes of answers that are written, and read, at once. */
+const answersBytes = 4 * 1024 ** 2;
+
+/** Divides answers into groups of a bounded size, of one answer at least. */
+export function* answerGroups(answers: readonly KeptAnswer[]): Generator<readonly KeptAnswer[]> {
+  let group: KeptAnswer[] = [];
+  let bytes = 0;
+  for (const kept of answers) {
+    const more = Buffer.byteLength(kept.answer);
+    if (group.length > 0 && bytes + more > answersBytes) {
+      yield group;
+      group = [];
+      bytes = 0;
+    }
+    group.push(kept);
+    bytes += more;
+  }
+  if (group.length > 0) {
+    yield group;
+  }
 }
 
 /** Reads the state of a run that is published, or not. @param read reads a document of it */

@@ -173,12 +173,6 @@ export function openStoreOfObjects({ objects, spool, writer, isDead }: ObjectsOp
     },
     readText: async (name) => (await objects.readText(objectAt(name)))?.text,
     fetch: (names, what) => ({ folder: spool.folder, groups: fetchGroups(names, what) }),
-    async workFile(_fence, _what, write) {
-      await spool.prepare();
-      const path = spool.newPath();
-      await withSpoolErrors(spool, () => write(path));
-      return path;
-    },
     async prepare(fence) {
       const { scope, check } = fence;
       await check();

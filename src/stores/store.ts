@@ -25,12 +25,6 @@ export interface Store {
    */
   fetch(names: Iterable<string> | AsyncIterable<string>, what: "whole" | "footer"): LocalParts;
   /**
-   * Has `write` write a file of this machine for this attempt, and returns its path. The file is not durable. A `remove` of
-   * the scope may remove it: during the call, `write` is called again.
-   * @throws JobError what the fence's `check` throws
-   */
-  workFile(fence: Fence, what: string, write: (path: string) => Promise<void>): Promise<string>;
-  /**
    * Prepares a scope: removes what dead attempts of this machine have left in it, and finds out whether `create` has one
    * winner here. Resolves to the reason why not, as a clause.
    * @throws JobError what the fence's `check` throws

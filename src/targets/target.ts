@@ -29,6 +29,9 @@ export interface StoredPlan {
 /**
  * The write end of a job: it stores plans, publishes spans, and knows which are committed.
  * `test/support/memory-target.ts` is one.
+ *
+ * Each call is safe to repeat, also after one that failed or whose process died, unless it says otherwise.
+ * @throws JobError 75 for what passes (DISK, OBJECT_STORE, DATABASE), 64 for what this user may not do (PERMISSION)
  */
 export interface Sink extends AsyncDisposable {
   /** Name of the target in messages. */
@@ -104,11 +107,18 @@ export interface TargetTable {
    * @throws JobError NOT_ERASED while a run is open; USAGE for a key that is no value of its column
    */
   erase(request: TableErasure): Promise<readonly ErasedTable[]>;
-  /** Finds the tables that keep what runs replaced, the newest first. Writes nothing. */
-  previous(): Promise<readonly PreviousTable[]>;
-  /** Drops one of the previous tables, and returns whether it is gone. */
-  drop(table: string): Promise<boolean>;
-  /** Restores what the last finished run replaced. @throws JobError USAGE when there is nothing to restore */
+  /**
+   * Drops those of the tables that keep what runs replaced which `choose` returns; it is given all, the newest first. Returns
+   * those that are gone, or would be, and warns of the others. Safe to repeat.
+   */
+  prunePrevious(
+    choose: (tables: readonly PreviousTable[]) => readonly PreviousTable[],
+    dryRun: boolean,
+  ): Promise<readonly PreviousTable[]>;
+  /**
+   * Restores what the last finished run replaced. Not safe to repeat: a second call restores what was there before that.
+   * @throws JobError USAGE when there is nothing to restore, OUTPUT_NEWER when rows of later runs would go, too
+   */
   rollBack(): Promise<RolledBack>;
 }
 
@@ -135,10 +145,10 @@ export interface RunSink extends StoredPlan {
   read(key: readonly string[]): Promise<StoredTable | StoredSpans>;
   /**
    * The answers that attempts of this run have paid for. The end of the run removes them: `finish`, `tidy` of a discarded
-   * run, `prune`, and a later run of the same params.
+   * run, `prune`, and a later run of the same params. Never fails: it reads nothing yet.
    */
   answers(): AnswerJournal;
-  /** Yields the rejected rows of committed spans, in span order. */
+  /** Yields the rejected rows of committed spans, in span order. @throws JobError OUTPUT_DAMAGED when some are gone */
   rejects(): AsyncIterable<RejectedRow>;
   /** Reads which spans other attempts have committed since the last call. @throws JobError OUTPUT_DAMAGED */
   refresh(): Promise<void>;
@@ -163,7 +173,7 @@ export interface RunSink extends StoredPlan {
   create<T extends RunVerdict | Decision | RunComparison>(kind: DocumentKind<T>, value: T): Promise<T>;
   /**
    * Prepares the target for writing. Called once in an attempt.
-   * @throws JobError USAGE when several workers would not be safe there
+   * @throws JobError USAGE when several workers would not be safe there; DISCARDED, PLAN_CHANGED, OUTPUT_NEWER
    */
   begin(attempt: AttemptFacts): Promise<RunWriter>;
   /**
@@ -184,14 +194,12 @@ export interface UnfitValue {
 
 /** A run that has begun, for writing. */
 export interface RunWriter {
-  /**
-   * Finds values that the target cannot hold, at most one a row. Such rows must not be committed.
-   */
+  /** Finds values that the target cannot hold, at most one a row. Such rows must not be committed. Never fails. */
   unfit(rows: OutputRows): Promise<readonly UnfitValue[]>;
   /**
    * Encodes rows of a span before the span is complete, so that memory need not hold them: its first rows, or those
    * after the rows that were spilled before. Publishes nothing: `commit` publishes them before its own rows. Calls for
-   * one span never overlap.
+   * one span never overlap. Not safe to repeat: each call adds rows.
    * @throws JobError DISK
    */
   spill(span: Span, rows: OutputRows): Promise<void>;
@@ -199,7 +207,7 @@ export interface RunWriter {
    * Publishes a span's rows and its rejected rows, atomically and durably; or adopts those of the attempt that
    * committed the span first. Published, rejected and filtered rows together are all rows of the span. Safe to repeat.
    * Calls for different spans may overlap.
-   * @throws JobError DISK, OUTPUT_DAMAGED
+   * @throws JobError OUTPUT_DAMAGED; DISCARDED, PLAN_CHANGED; of a table OUTPUT_REFUSED, OUTPUT_MISMATCH, DUPLICATE_KEY
    */
   commit(span: Span, output: SpanOutput): Promise<CommitOutcome>;
   /**

@@ -1,5 +1,5 @@
 import { expect, test, vi } from "vitest";
-import { safeOutput, writeMessage } from "#src/cli/io.js";
+import { safeOutput, writeNotice } from "#src/cli/io.js";
 
 /** What is written to a stream for a message with a control character. */
 function written(isTTY: boolean): string {
@@ -7,7 +7,7 @@ function written(isTTY: boolean): string {
   const stream = { isTTY, fd: 2, write: (chunk: string) => (text += chunk) } as unknown as NodeJS.WriteStream & {
     fd: number;
   };
-  writeMessage(safeOutput(stream), "error: reading a\u001b[31mb\n  hint: error: is no start of a line\n");
+  writeNotice(safeOutput(stream), "error: reading a\u001b[31mb\n  hint: error: is no start of a line\n");
   return text;
 }
 

@@ -19,7 +19,7 @@ test("diff compares two nights of a job by key: rows added, gone and changed, an
 
   const narrow = ["diff", job.spec, "--param", "ds=2026-11-21", "--against", "ds=2026-11-20"];
   expect((await runHere(narrow, { columns: 80 })).stdout).toMatch(
-    /^ {2}column +mean difference +p99 +largest +rows beyond 0 +PSI\n.*\nno room in 80 characters for: median/m,
+    /^ {2}column +rows beyond 0 +largest +mean difference +PSI +p99\n.*\nno room in 80 characters for: rank/m,
   );
   const found = lastJson(await diff("ds=2026-11-20", "--json"));
   expect(found).toMatchObject({
@@ -84,19 +84,20 @@ test("diff of two folders counts repeated keys, treats NULL as a key, and compar
   expect(narrow.stdout.slice(narrow.stdout.indexOf("numbers\n"))).toMatchInlineSnapshot(`
     "numbers
       column  rows beyond 0
-      score          50.00%
+      score             50%
     no room in 24 characters
-    for: mean difference (0
-    in all rows), median (0
+    for: largest (0 in all
+    rows), mean difference
+    (0 in all rows), PSI (0
+    in all rows), p99 (0 in
+    all rows), rank
+    correlation, median (0
     in all rows), p90 (0 in
-    all rows), p99 (0 in all
-    rows), largest (0 in all
-    rows), rank correlation,
-    PSI (0 in all rows)
+    all rows)
     labels
-      column    equal
-      label    50.00%
-      in_a    100.00%
+      column  rows equal
+      label          50%
+      in_a          100%
     no room in 24 characters
     for: PSI
     labels that differ
@@ -110,11 +111,14 @@ test("diff of two folders counts repeated keys, treats NULL as a key, and compar
       id    A    B
       NULL  "y"  "x"
     rows that differ most in score
-      id    A     B
-      NULL  NULL  2
-    no room in 24 characters
-    for: difference
-    (Infinity in all rows)
+      id
+        A
+        B
+        difference
+      NULL
+        NULL
+        2
+        infinite
     "
   `);
   expect((await run("--key", "id")).stdout).toContain(

@@ -208,7 +208,7 @@ describe("doctor", () => {
       speeds: [],
       outcome: "cuda",
     };
-    expect(`\n${doctorText(found)}`).toMatchInlineSnapshot(`
+    expect(`\n${doctorText(found).join("\n")}\n`).toMatchInlineSnapshot(`
       "
       infer-batch 1.0.0, linux x64
         GPUs  ok  NVIDIA L4

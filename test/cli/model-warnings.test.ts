@@ -1,7 +1,6 @@
 import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { readTraits } from "#src/models/file/proto.js";
 import { projectFolder, runHere } from "../support/cli.js";
 import { scratch } from "../support/job.js";
 import { outputRows } from "../support/output.js";
@@ -28,7 +27,7 @@ async function warnings(...args: readonly string[]): Promise<string[]> {
 
 describe("an output that is not a tensor", () => {
   const lost =
-    "output `output_probability` of the model is seq(map(int64,tensor(float))), no tensor, and is not written: export the model with options={'zipmap': False} (skl2onnx); or name under model.outputs those that are wanted";
+    "output `output_probability` of the model is seq(map(int64,tensor(float))), no tensor, and is not written: export the model with zipmap=False (skl2onnx: options={'zipmap': False}), or take the ZipMap out of the file, as docs/models.md shows; or name under model.outputs those that are wanted";
 
   test("plan, validate and run warn once about an output that is not a tensor", async () => {
     const spec = await specFor(scratch.path, "wine", { path: "wine-zipmap.onnx" });
@@ -56,7 +55,7 @@ describe("an output that is not a tensor", () => {
     const data = join(projectFolder, "fixtures/data/wine/*.parquet");
     const init = await runHere(["init", join(scratch.path, "a.yaml"), "--model", model, "--input", data]);
     const note =
-      "output output_probability is seq(map(int64,tensor(float))), no tensor, and left out: export the model with options={'zipmap': False} (skl2onnx)";
+      "output output_probability is seq(map(int64,tensor(float))), no tensor, and left out: export the model with zipmap=False (skl2onnx: options={'zipmap': False}), or take the ZipMap out of the file, as docs/models.md shows";
     expect(init.stdout).toContain(`note     ${note}\n`);
     expect(await readFile(join(scratch.path, "a.yaml"), "utf8")).toContain(`# Note: ${note}\n`);
   });
@@ -77,26 +76,5 @@ describe("a model that quantises by all values of a batch", () => {
   test("inspect notes that a model quantises by all values of a batch", async () => {
     const model = join(projectFolder, "fixtures/models/diabetes-mlp-quantised.onnx");
     expect(JSON.parse((await runHere(["inspect", model, "--json"])).stdout)).toMatchObject({ notes: [dependence] });
-  });
-});
-
-const proto = { producerName: "made here", externalData: [], metadataProps: new Map<string, string>() };
-
-async function traitsOf(name: string): Promise<ReturnType<typeof readTraits>> {
-  return readTraits(await readFile(join(projectFolder, "fixtures/models", name)), proto);
-}
-
-describe("readTraits", () => {
-  test("readTraits finds nothing when all outputs are tensors", async () => {
-    const nothing = { producer: "made here", otherOutputs: [], batchScales: [], hasTrees: false, features: undefined };
-    expect(await traitsOf("cancer-logistic.onnx")).toEqual(nothing);
-    expect(await traitsOf("penguins-pipeline.onnx")).toEqual(nothing);
-  });
-
-  test("readTraits finds nothing in a model that is cut off", async () => {
-    const bytes = await readFile(join(projectFolder, "fixtures/models/wine-zipmap.onnx"));
-    for (let length = 0; length < bytes.length; length += 211) {
-      expect(readTraits(bytes.subarray(0, length), proto).batchScales).toEqual([]);
-    }
   });
 });

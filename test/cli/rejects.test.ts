@@ -45,7 +45,7 @@ describe("rejects", () => {
       const stdout = { isTTY, fd: 1, write: (chunk: string) => (text += chunk) } as unknown as typeof process.stdout & {
         fd: number;
       };
-      await rejectsCommand(spec, { param: [] }, safeIo({ stdout, stderr: { write() {} } }));
+      await rejectsCommand.run(spec as never, { param: [] } as never, safeIo({ stdout, stderr: { write() {} } }));
       return text;
     };
     vi.stubEnv("NO_COLOR", "");

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { skipExitCode } from "#src/cli/program.js";
+import { skipExitCode } from "#src/cli/commands/run.js";
 import { exitCodes } from "#src/base/errors.js";
 import { runCli } from "../support/cli.js";
 import { type Fixture, fixtures, scratch, writeSpec } from "../support/job.js";

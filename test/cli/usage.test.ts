@@ -1,12 +1,14 @@
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { examples } from "#src/cli/program.js";
+import { examplesOfAll } from "#src/cli/program.js";
 import { projectFolder, runCli, runHere } from "../support/cli.js";
 import { fixtures, scratch, writeSpec } from "../support/job.js";
 import { shownCli } from "../support/shown.js";
 
 const here = "/nowhere";
+
+const examples = await examplesOfAll();
 
 describe("help", () => {
   test.each([

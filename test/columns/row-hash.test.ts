@@ -1,5 +1,5 @@
 import { execFileSync } from "node:child_process";
-import { describe, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { createRowHasher } from "#src/columns/row-hash.js";
 import type { NamedTensor } from "#src/columns/tensor.js";
 import type { Column } from "#src/columns/types.js";
@@ -71,53 +71,51 @@ function hashesOf(tensors: readonly NamedTensor[], rows: number): string[] {
   return Array.from({ length: rows }, (_, row) => hexOf(hashes.slice(row * 4, row * 4 + 4)));
 }
 
-describe("hashes of rows", () => {
-  test("a row has the same hash elsewhere in a batch, alone, and next to other tensors", () => {
-    const values = [1, 2, 3, 4, 5, 6];
-    const all = hashesOf([floats(values, 2), texts(["a", "", "bcdef"])], 3);
-    expect(new Set(all).size).toBe(3);
-    expect(hashesOf([floats([5, 6], 2), texts(["bcdef"])], 1)).toEqual([all[2]]);
-    expect(hashesOf([floats(values, 2)], 3)[0]).toBe(hashesOf([floats([1, 2], 2)], 1)[0]);
-  });
+test("a row has the same hash elsewhere in a batch, alone, and next to other tensors", () => {
+  const values = [1, 2, 3, 4, 5, 6];
+  const all = hashesOf([floats(values, 2), texts(["a", "", "bcdef"])], 3);
+  expect(new Set(all).size).toBe(3);
+  expect(hashesOf([floats([5, 6], 2), texts(["bcdef"])], 1)).toEqual([all[2]]);
+  expect(hashesOf([floats(values, 2)], 3)[0]).toBe(hashesOf([floats([1, 2], 2)], 1)[0]);
+});
 
-  test("rows whose texts are cut elsewhere have different hashes", () => {
-    const [one] = hashesOf([texts(["ab"]), texts(["c"])], 1);
-    const [other] = hashesOf([texts(["a"]), texts(["bc"])], 1);
-    expect(one).not.toBe(other);
-  });
+test("rows whose texts are cut elsewhere have different hashes", () => {
+  const [one] = hashesOf([texts(["ab"]), texts(["c"])], 1);
+  const [other] = hashesOf([texts(["a"]), texts(["bc"])], 1);
+  expect(one).not.toBe(other);
+});
 
-  test("all NaN have one hash, and both zeros have hashes of their own", () => {
-    const nan = floats([0, 0, 0, 0], 1);
-    new Uint32Array((nan.data as Float32Array).buffer).set([0x7fc00000, 0xffc00001, 0x7f800001, 0x7f800000]);
-    const [one, other, third, infinite] = hashesOf([nan], 4);
-    expect([other, third]).toEqual([one, one]);
-    expect(infinite).not.toBe(one);
-    const doubles: NamedTensor = { name: "d", dtype: "float64", dims: [3], data: Float64Array.of(Number.NaN, 0, 0) };
-    new Uint32Array((doubles.data as Float64Array).buffer).set([7, 0xfff80000], 4);
-    const [first, zero, last] = hashesOf([doubles], 3);
-    expect([first === last, first === zero]).toEqual([true, false]);
-    const [plus, minus] = hashesOf([floats([0, -0], 1)], 2);
-    expect(plus).not.toBe(minus);
-  });
+test("all NaN have one hash, and both zeros have hashes of their own", () => {
+  const nan = floats([0, 0, 0, 0], 1);
+  new Uint32Array((nan.data as Float32Array).buffer).set([0x7fc00000, 0xffc00001, 0x7f800001, 0x7f800000]);
+  const [one, other, third, infinite] = hashesOf([nan], 4);
+  expect([other, third]).toEqual([one, one]);
+  expect(infinite).not.toBe(one);
+  const doubles: NamedTensor = { name: "d", dtype: "float64", dims: [3], data: Float64Array.of(Number.NaN, 0, 0) };
+  new Uint32Array((doubles.data as Float64Array).buffer).set([7, 0xfff80000], 4);
+  const [first, zero, last] = hashesOf([doubles], 3);
+  expect([first === last, first === zero]).toEqual([true, false]);
+  const [plus, minus] = hashesOf([floats([0, -0], 1)], 2);
+  expect(plus).not.toBe(minus);
+});
 
-  test("columns of every layout change the hash of a row, and lists differ from their elements", () => {
-    const hasher = createRowHasher(seed, false);
-    const bytes: Column = { kind: "fixed", elementsPerValue: 1, data: Uint8Array.of(1, 2), valid: undefined };
-    const pairs: Column = {
-      kind: "fixed",
-      elementsPerValue: 2,
-      data: BigUint64Array.of(1n, 2n, 3n, 4n),
-      valid: undefined,
-    };
-    const list = (offsets: number[]): Column => ({
-      kind: "list",
-      offsets: Uint32Array.from(offsets),
-      child: bytes,
-      valid: undefined,
-    });
-    const made = [[bytes], [pairs], [list([0, 1, 2])], [list([0, 2, 2])], [bytes, pairs], []].map((columns) =>
-      hexOf(hasher.columns(columns, 2, new Int32Array(8))),
-    );
-    expect(new Set(made).size).toBe(made.length);
+test("columns of every layout change the hash of a row, and lists differ from their elements", () => {
+  const hasher = createRowHasher(seed, false);
+  const bytes: Column = { kind: "fixed", elementsPerValue: 1, data: Uint8Array.of(1, 2), valid: undefined };
+  const pairs: Column = {
+    kind: "fixed",
+    elementsPerValue: 2,
+    data: BigUint64Array.of(1n, 2n, 3n, 4n),
+    valid: undefined,
+  };
+  const list = (offsets: number[]): Column => ({
+    kind: "list",
+    offsets: Uint32Array.from(offsets),
+    child: bytes,
+    valid: undefined,
   });
+  const made = [[bytes], [pairs], [list([0, 1, 2])], [list([0, 2, 2])], [bytes, pairs], []].map((columns) =>
+    hexOf(hasher.columns(columns, 2, new Int32Array(8))),
+  );
+  expect(new Set(made).size).toBe(made.length);
 });

@@ -104,49 +104,38 @@ const idsIn = ({ columns }: OutputRows): number[] =>
     name === "id" && column.kind === "fixed" ? Array.from(column.data, Number) : [],
   );
 
-contractOf("the sink in memory", memoryWorld);
-notesContractOf("the sink in memory, notes", memoryWorld);
-stagingContractOf("the sink in memory, staging", memoryWorld);
-findingContractOf("the sink in memory, finding", memoryWorld);
-historyContractOf("the sink in memory, history", memoryWorld);
-answersContractOf("the sink in memory, answers", memoryWorld);
-pruneContractOf("the sink in memory, pruning", memoryWorld);
-contractOf("the Parquet sink", parquetWorld);
-notesContractOf("the Parquet sink, notes", parquetWorld);
-stagingContractOf("the Parquet sink, staging", parquetWorld);
-findingContractOf("the Parquet sink, finding", parquetWorld);
-historyContractOf("the Parquet sink, history", parquetWorld);
-answersContractOf("the Parquet sink, answers", parquetWorld);
-pruneContractOf("the Parquet sink, pruning", parquetWorld);
+type Suite = keyof typeof suites;
+const suites = {
+  rows: contractOf,
+  staging: stagingContractOf,
+  answers: answersContractOf,
+  pruning: pruneContractOf,
+  notes: notesContractOf,
+  finding: findingContractOf,
+  history: historyContractOf,
+};
+const all = Object.keys(suites) as Suite[];
+
+function holds(name: string, worldOf: () => Promise<AnswersWorld>, about: readonly Suite[] = all): void {
+  for (const suite of about) {
+    suites[suite](`${name}, ${suite}`, worldOf);
+  }
+}
+
+holds("the sink in memory", memoryWorld);
+holds("the Parquet sink", parquetWorld);
 for (const { name, describe, server } of stores) {
   describe(`the Parquet sink in ${name}`, () => {
-    const world = (): Promise<AnswersWorld> => objectsWorld(server());
-    contractOf("over it", world);
-    stagingContractOf("over it, staging", world);
-    answersContractOf("over it, answers", world);
-    pruneContractOf("over it, pruning", world);
-    if (torture) {
-      // The same code reads these from a disk.
-      notesContractOf("over it, notes", world);
-      findingContractOf("over it, finding", world);
-      historyContractOf("over it, history", world);
-    }
+    // The same code reads the others from a disk.
+    holds("over it", () => objectsWorld(server()), torture ? all : ["rows", "staging", "answers", "pruning"]);
   });
 }
 postgres.describe("the Postgres sink", () => {
-  contractOf("append", () => postgresWorld("append"));
-  contractOf("upsert", () => postgresWorld("upsert"));
-  contractOf("replace", () => postgresWorld("replace"));
-  for (const mode of torture ? (["append", "upsert", "replace"] as const) : (["append", "replace"] as const)) {
-    stagingContractOf(`${mode}, staging`, () => postgresWorld(mode));
-  }
-  notesContractOf("append, notes", () => postgresWorld("append"));
-  answersContractOf("append, answers", () => postgresWorld("append"));
-  for (const mode of torture ? (["append", "replace"] as const) : (["append"] as const)) {
-    findingContractOf(`${mode}, finding`, () => postgresWorld(mode));
-    historyContractOf(`${mode}, history`, () => postgresWorld(mode));
-  }
-  for (const mode of torture ? (["append", "upsert"] as const) : (["append"] as const)) {
-    pruneContractOf(`${mode}, pruning`, () => postgresWorld(mode));
-  }
+  holds("append", () => postgresWorld("append"));
+  holds("upsert", () => postgresWorld("upsert"), torture ? ["rows", "staging", "pruning"] : ["rows"]);
+  holds(
+    "replace",
+    () => postgresWorld("replace"),
+    torture ? ["rows", "staging", "finding", "history"] : ["rows", "staging"],
+  );
 });

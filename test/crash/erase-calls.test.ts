@@ -1,7 +1,7 @@
 import { cp, mkdir, readdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { runCli, runHere } from "../support/cli.js";
+import { expectEnd, runCli, runHere } from "../support/cli.js";
 import { failuresOf } from "../support/crash.js";
 import { scratch } from "../support/job.js";
 import { nightAt, type Night, nightlyJob, publishedRun } from "../support/nights.js";
@@ -35,7 +35,7 @@ test("erase that is killed at any durable call is ended by the same command, and
   await mkdir(first);
   await nightlyJob(first, { commit_rows: torture ? 100 : 240 });
   await writeFile(join(first, "keys.txt"), erased.join("\n"));
-  expect((await nightAt(first, date).run("run")).code).toBe(0);
+  await expectEnd(nightAt(first, date).run("run"), 0);
   const copied = async (name: string): Promise<{ readonly night: Night; readonly args: readonly string[] }> => {
     const folder = join(scratch.path, name);
     await cp(first, folder, { recursive: true });
@@ -64,8 +64,7 @@ test("erase that is killed at any durable call is ended by the same command, and
     const run = await night.run("run"); // a scheduler may come first: it finishes a swap, and scores no row again
     expect([0, 67], run.stderr).toContain(run.code);
     expect(plan.code, plan.stderr).toBe(run.code);
-    const again = await runHere(args);
-    expect(again.code, again.stderr).toBe(0);
+    await expectEnd(runHere(args), 0);
     expect(await seenBy(night)).toBe("erased");
     expect(await faultsOfFinished(night.out, 440)).toEqual([]);
     const names = await readdir(night.out, { recursive: true });
@@ -81,7 +80,7 @@ test("erasures and a new run at the same time leave a whole run; each is carried
 }, async () => {
   await nightlyJob(scratch.path, { commit_rows: 100, checks: undefined });
   const night = nightAt(scratch.path, date);
-  expect((await night.run("run")).code).toBe(0);
+  await expectEnd(night.run("run"), 0);
   const erasures: string[][] = [];
   for (const key of erased) {
     const keys = join(scratch.path, `key-${key}.txt`);
@@ -104,8 +103,7 @@ test("erasures and a new run at the same time leave a whole run; each is carried
     ).toBe(true);
     await night.run("run"); // finishes a new run that was superseded or not finished
     for (const args of erasures) {
-      const again = await runHere(args);
-      expect(again.code, again.stderr).toBe(0);
+      await expectEnd(runHere(args), 0);
     }
     expect(await seenBy(night)).toBe("erased");
     expect(await faultsOfFinished(night.out, 440)).toEqual([]);

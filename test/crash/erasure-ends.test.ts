@@ -6,7 +6,7 @@ import { openJob } from "#src/job/job-context.js";
 import { runIdOf } from "#src/run/plan/identity.js";
 import { approveErasure } from "#src/run/erasure.js";
 import { eraseRows } from "#src/run/erase.js";
-import { type CliResult, runHere } from "../support/cli.js";
+import { type CliResult, expectEnd, runHere } from "../support/cli.js";
 import { holdCommand } from "../support/faulty.js";
 import { scratch, type SpecOverrides } from "../support/job.js";
 import { fewRows, lastJson, nightAt, type Night, type Nights, nightlyJob } from "../support/nights.js";
@@ -30,7 +30,7 @@ interface Erasing {
 async function published(folder: string, overrides: SpecOverrides = {}): Promise<Erasing> {
   const nights = await nightlyJob(folder, { commit_rows: 240, ...overrides });
   const night = nightAt(folder, date);
-  expect((await night.run("run")).code).toBe(0);
+  await expectEnd(night.run("run"), 0);
   const keys = join(folder, "keys.txt");
   await writeFile(keys, String(key));
   return { folder, nights, night, erase: ["erase", join(folder, "job.yaml"), "--keys", keys, "--key", "id"] };
@@ -38,10 +38,9 @@ async function published(folder: string, overrides: SpecOverrides = {}): Promise
 
 /** Publishes an earlier date, and then scores too few rows of the published date, which the checks hold. */
 async function heldAgain({ folder, night, nights }: Erasing): Promise<void> {
-  expect((await nightAt(folder, "2025-12-31").run("run")).code).toBe(0);
+  await expectEnd(nightAt(folder, "2025-12-31").run("run"), 0);
   await nights.rewrite(fewRows);
-  const held = await night.run("run", "--new-run");
-  expect(held.code, held.stderr).toBe(67);
+  await expectEnd(night.run("run", "--new-run"), 67);
 }
 
 async function killedBefore(call: string, { night, erase }: Erasing): Promise<void> {
@@ -80,11 +79,9 @@ test("an erasure looks for the published run behind several that are not publish
   const erasing = await published(scratch.path);
   await killedBefore(lastSpan, erasing);
   await killedBefore(lastSpan, erasing);
-  const stopped = await erasing.night.run("run");
-  expect([stopped.code, stopped.stderr]).toEqual([67, expect.stringContaining("--new-run")]);
+  await expectEnd(erasing.night.run("run"), 67, "--new-run");
   expect((await erasing.night.run("status")).stdout).toContain("the same infer-batch erase again");
-  const other = await nightAt(scratch.path, "2025-12-31").run("run");
-  expect([other.code, other.stderr]).toEqual([0, expect.stringContaining("the same infer-batch erase again")]);
+  await expectEnd(nightAt(scratch.path, "2025-12-31").run("run"), 0, "the same infer-batch erase again");
   await expectErased(erasing);
 });
 
@@ -92,15 +89,15 @@ test("an erasure of a date whose last two new runs were held, and the last disca
   const erasing = await published(scratch.path);
   const { night } = erasing;
   await heldAgain(erasing);
-  expect((await night.run("run", "--new-run")).code).toBe(67);
-  expect((await night.run("discard")).code).toBe(0);
+  await expectEnd(night.run("run", "--new-run"), 67);
+  await expectEnd(night.run("discard"), 0);
   await expectErased(erasing);
 });
 
 test("an erasure finds the published run behind a discarded run and a run without checks that was killed", async () => {
   const erasing = await published(scratch.path);
   const { night, nights } = erasing;
-  expect((await nightAt(scratch.path, "2025-12-31").run("run")).code).toBe(0);
+  await expectEnd(nightAt(scratch.path, "2025-12-31").run("run"), 0);
   await nights.rewrite({ checks: undefined });
   const killed = await watchCommand(night.args("run", "--new-run"), {
     CRASH_ROOT: night.out,
@@ -108,9 +105,8 @@ test("an erasure finds the published run behind a discarded run and a run withou
   });
   expect(killed.signal, killed.stderr).toBe("SIGKILL");
   await nights.rewrite({ checks: {}, ...fewRows });
-  const held = await night.run("run", "--new-run");
-  expect(held.code, held.stderr).toBe(67);
-  expect((await night.run("discard")).code).toBe(0);
+  await expectEnd(night.run("run", "--new-run"), 67);
+  await expectEnd(night.run("discard"), 0);
   await expectErased(erasing);
 });
 
@@ -120,12 +116,11 @@ test.each(firstOf([decision, lastSpan]))(
     const erasing = await published(scratch.path);
     const { night } = erasing;
     await killedBefore(call, erasing);
-    expect((await night.run("discard")).code).toBe(0);
-    const stopped = await night.run("run");
-    expect([stopped.code, stopped.stderr]).toEqual([67, expect.stringContaining("--new-run")]);
+    await expectEnd(night.run("discard"), 0);
+    await expectEnd(night.run("run"), 67, "--new-run");
     await expectScoredAgain(erasing);
     await killedBefore(call, erasing);
-    expect((await night.run("discard")).code).toBe(0);
+    await expectEnd(night.run("discard"), 0);
     await expectErased(erasing);
   },
 );
@@ -147,8 +142,7 @@ test.each([
   await losePart(erasing, run);
   const again = await runHere(erase);
   expect([again.code, again.stdout + again.stderr]).toEqual([67, expect.stringContaining("--new-run")]);
-  const resumed = await night.run("run");
-  expect([resumed.code, resumed.stderr]).toEqual([code, expect.stringContaining("--new-run")]);
+  await expectEnd(night.run("run"), code, "--new-run");
   await expectScoredAgain(erasing);
 });
 
@@ -156,11 +150,10 @@ test("run publishes the complete erasure of a run that a person approved against
   const erasing = await published(scratch.path);
   const { night } = erasing;
   await heldAgain(erasing);
-  expect((await night.run("approve")).code).toBe(0);
+  await expectEnd(night.run("approve"), 0);
   await killedBefore("link control/decision.json #1", erasing);
-  expect((await night.run("plan")).code).toBe(0);
-  const ran = await night.run("run");
-  expect(ran.code, ran.stderr).toBe(0);
+  await expectEnd(night.run("plan"), 0);
+  await expectEnd(night.run("run"), 0);
   const ids = await idsOf(night);
   expect([ids.length, ids.includes(key)]).toEqual([49, false]);
 });
@@ -180,7 +173,7 @@ test("run that publishes an erasure leaves no key in the verdict on the run befo
   };
   expect(await verdicts()).toContain('"examples"');
   await killedBefore(decision, erasing);
-  expect((await erasing.night.run("run")).code).toBe(0);
+  await expectEnd(erasing.night.run("run"), 0);
   expect(await verdicts()).not.toContain('"examples"');
 });
 
@@ -198,24 +191,33 @@ async function changedBefore(
 test("an erasure that cannot write names what failed, and not its own run", async () => {
   const erasing = await published(scratch.path);
   const { night } = erasing;
-  const ended = await changedBefore(lastSpan, erasing, async () => {
-    const run = (await readdir(join(night.out, "_infer-batch"))).find((name) => name.endsWith("-r2")) ?? "";
-    const parts = join(night.out, "_infer-batch", run, "parts");
-    await rm(parts, { recursive: true });
-    await writeFile(parts, "");
-  });
-  expect([ended.code, ended.stdout], ended.stderr).toEqual([67, expect.stringContaining("is a file (ENOTDIR)")]);
+  const ended = await expectEnd(
+    changedBefore(lastSpan, erasing, async () => {
+      const run = (await readdir(join(night.out, "_infer-batch"))).find((name) => name.endsWith("-r2")) ?? "";
+      const parts = join(night.out, "_infer-batch", run, "parts");
+      await rm(parts, { recursive: true });
+      await writeFile(parts, "");
+    }),
+    67,
+  );
+  expect(ended.stdout).toContain("is a file (ENOTDIR)");
   expect(ended.stdout + ended.stderr).not.toContain("planned meanwhile");
 });
 
 test("a date whose erasure a person discards does not keep rows of other dates from being erased", async () => {
   const erasing = await published(scratch.path);
   const other = nightAt(scratch.path, "2025-12-31");
-  expect((await other.run("run")).code).toBe(0);
-  const ended = await changedBefore(decision, erasing, async () => {
-    expect((await erasing.night.run("discard")).code).toBe(0);
-  });
-  expect([ended.code, ended.stdout], ended.stderr).toEqual([67, expect.stringContaining("it was discarded by")]);
+  await expectEnd(other.run("run"), 0);
+  expect(
+    (
+      await expectEnd(
+        changedBefore(decision, erasing, async () => {
+          await expectEnd(erasing.night.run("discard"), 0);
+        }),
+        67,
+      )
+    ).stdout,
+  ).toContain("it was discarded by");
   expect((await idsOf(erasing.night)).length).toBe(442);
   expect((await idsOf(other)).includes(key)).toBe(false);
   await expectErased(erasing);

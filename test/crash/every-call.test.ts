@@ -1,10 +1,16 @@
+import { readdir, readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
+import { runCli } from "../support/cli.js";
 import { expectFewDoneAgain, expectFinished, failuresOf, inspectWreck } from "../support/crash.js";
 import { scratch, scratchFolder } from "../support/job.js";
-import { scoreHere } from "../support/score.js";
-import { tellingCalls, torture } from "../support/torture.js";
+import { outputRows } from "../support/output.js";
+import { randomOf } from "../support/random.js";
+import { reuseJob, rowCount, rowsOf, scoresById, scoresOf } from "../support/reuse-job.js";
+import { runSpec, scoreHere } from "../support/score.js";
+import { firstOf, tellingCalls, torture } from "../support/torture.js";
 import {
+  callsOf,
   commitRows,
   type Kill,
   killsAt,
@@ -77,3 +83,88 @@ test("every row comes out once after a process has died at any durable call", { 
   expect([...committed]).toEqual(expect.arrayContaining(torture ? [0, 2, 4, 6] : [0, 6]));
   expect([...committed].filter((parts) => parts > 0 && parts < spans)).not.toEqual([]);
 });
+
+/** Every file below a folder, with its bytes, which are those of one file where names are hard links. */
+async function filesIn(folder: string): Promise<Record<string, string>> {
+  const entries = await readdir(folder, { recursive: true, withFileTypes: true });
+  const files = entries.filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name));
+  const read = files
+    .toSorted()
+    .map(async (path) => [path.slice(folder.length), await readFile(path, "base64")] as const);
+  return Object.fromEntries(await Promise.all(read));
+}
+
+// The short forms of tests that kill at each call take copies for most of the kills.
+test("a copy of the output folder at a call has what a process leaves that is killed there", async () => {
+  await using ownFolder = await scratchFolder();
+  const { spec, out } = await watchedJob(ownFolder.path);
+  const calls = await callsOf(ownFolder.path, out, (env) => runWatched(spec, env));
+  // Where one call is made at a time, so that the kill interrupts no other.
+  const moments = killsAt(calls).filter(
+    (moment) => /plan|_manifest|success/i.test(moment) && !moment.startsWith("after"),
+  );
+  const chosen = ["before ", "torn "].flatMap((when) =>
+    moments.filter((moment) => moment.startsWith(when)).slice(0, 2),
+  );
+  expect(chosen).toHaveLength(4);
+  const failures = await failuresOf(chosen, { limit: 1, name: (moment) => moment }, async (moment) => {
+    await using copies = await scratchFolder();
+    await rm(out, { recursive: true });
+    const killed = await runWatched(spec, { CRASH_ROOT: out, CRASH_AT: moment, CRASH_COPIES: copies.path });
+    expect(killed.signal, killed.stderr).toBe("SIGKILL");
+    const left = await filesIn(out);
+    expect(Object.keys(left).length).toBeGreaterThan(0);
+    expect(await filesIn(join(copies.path, encodeURIComponent(moment), "left"))).toEqual(left);
+  });
+  expect(failures).toEqual([]);
+});
+
+const [first, second, third] = ["2026-01-01", "2026-01-02", "2026-01-03"] as const;
+const rounds = torture ? 20 : 1;
+
+test.each(
+  firstOf([
+    ["of the night before", []],
+    ["of the run that it replaces", ["--new-run", "--reuse"]],
+  ] as const),
+)(
+  "a process that is killed while it reuses predictions %s leaves each row to be published once, and right",
+  async (_, args) => {
+    const rows = args.length === 0 ? second : third;
+    const random = randomOf(17);
+    for (let round = 0; round < rounds; round += 1) {
+      await using ownFolder = await scratchFolder();
+      const job = await reuseJob(ownFolder.path, { commit_rows: 10 });
+      await job.night(first);
+      if (args.length > 0) {
+        await job.night(second);
+      }
+      await job.prepare(second, { select: rowsOf(rows) });
+      const cutSpans = rowCount / 10;
+      let [kills, done] = [0, false];
+      while (!done) {
+        const after = kills === 0 ? 0 : Math.floor(random() * cutSpans);
+        let killed = false;
+        const { code, stderr } = await runCli(["run", job.spec, ...args, "--log-level", "debug", "--no-progress"], {
+          onStderr: (seen, child) => {
+            // Once as soon as the source is read, then behind some spans.
+            const isAt =
+              after === 0
+                ? seen.includes("reusing predictions")
+                : [...seen.matchAll(/span \d+ committed/g)].length >= after;
+            if (isAt && !killed && kills < 3) {
+              killed = child.kill("SIGKILL");
+            }
+          },
+        });
+        kills += killed ? 1 : 0;
+        done = code === 0;
+        expect(done || killed, stderr).toBe(true);
+      }
+      expect(kills).toBeGreaterThan(0);
+      const { summary, stderr } = await runSpec(job.spec);
+      expect(summary, stderr).toMatchObject({ status: "already_complete" });
+      expect(scoresById(await outputRows(join(ownFolder.path, `out/dt=${second}`)))).toEqual(scoresOf(rows));
+    }
+  },
+);

@@ -6,6 +6,7 @@ import { scratch } from "../support/job.js";
 import { fewRows, lastJson, type Night, nightAt, nightlyJob, type NightSeen, seenBy } from "../support/nights.js";
 import { torture } from "../support/torture.js";
 import { callsOf, type Kill, killsOrCopies, leftAt, watchCommand } from "../support/watched.js";
+import { expectEnd } from "../support/cli.js";
 
 const date = "2026-11-21";
 const parallelKills = 2;
@@ -14,7 +15,7 @@ const parallelKills = 2;
 async function nightsBefore(folder: string): Promise<Night> {
   const nights = await nightlyJob(folder);
   for (const each of ["2026-11-20", date]) {
-    expect((await nights.night("run", each)).code).toBe(0);
+    await expectEnd(nights.night("run", each), 0);
   }
   await nights.rewrite(fewRows);
   return nightAt(folder, date);
@@ -23,7 +24,7 @@ async function nightsBefore(folder: string): Promise<Night> {
 /** The same, with the new run held. */
 async function heldBefore(folder: string): Promise<Night> {
   const night = await nightsBefore(folder);
-  expect((await night.run("run", "--new-run")).code).toBe(67);
+  await expectEnd(night.run("run", "--new-run"), 67);
   return night;
 }
 
@@ -122,7 +123,7 @@ test.each(torture ? cases : cases.slice(0, 3))(
       if (one.command[0] !== "run" && index % 2 === 0) {
         // Any attempt carries out a decision. Without one the run is still held.
         const decided = await isDecided(night);
-        expect((await night.run("run")).code).toBe(decided && one.status === "published" ? 0 : 67);
+        await expectEnd(night.run("run"), decided && one.status === "published" ? 0 : 67);
         expect(decided ? await leftOf(night) : []).toEqual([]);
       }
       // A run that was held when --new-run was killed is superseded by the next one.

@@ -9,6 +9,7 @@ import { randomOf } from "../support/random.js";
 import { torture } from "../support/torture.js";
 import { until } from "../support/waiting.js";
 import { watchCommand } from "../support/watched.js";
+import { expectEnd } from "../support/cli.js";
 
 const date = "2026-11-21";
 /** INFER_BATCH_TORTURE=1: more rounds. */
@@ -17,9 +18,9 @@ const rounds = torture ? 60 : 1;
 /** A held night with too few rows; the spec no longer leaves any out, so that a new run passes. */
 async function heldNight(folder: string): Promise<Night> {
   const nights = await nightlyJob(folder);
-  expect((await nights.night("run", "2026-11-20")).code).toBe(0);
+  await expectEnd(nights.night("run", "2026-11-20"), 0);
   await nights.rewrite(fewRows);
-  expect((await nights.night("run", date)).code).toBe(67);
+  await expectEnd(nights.night("run", date), 67);
   await nights.rewrite({});
   return nightAt(folder, date);
 }
@@ -116,15 +117,15 @@ test.each(late)(
   { timeout: 120_000 },
   async ({ decide, code, status, end }) => {
     const nights = await nightlyJob(scratch.path);
-    expect((await nights.night("run", "2026-11-20")).code).toBe(0);
+    await expectEnd(nights.night("run", "2026-11-20"), 0);
     await nights.rewrite(fewRows);
     const night = nightAt(scratch.path, date);
     const held = join(scratch.path, "held");
     const env = { CRASH_ROOT: night.out, CRASH_AT: "hold link control/parts/part-00004 #1", CRASH_HOLD: held };
     const worker = watchCommand(night.args("run", "--json"), env);
     await until(() => existsSync(held));
-    expect((await night.run("run")).code).toBe(67);
-    expect((await night.run(decide)).code).toBe(0);
+    await expectEnd(night.run("run"), 67);
+    await expectEnd(night.run(decide), 0);
     await rm(held);
     const ended = await worker;
     expect([ended.code, lastJson(ended)["status"]], ended.stderr).toEqual([code, status]);
@@ -152,7 +153,7 @@ test.each(discarding)(
       expect(lastJson(await night.run("run", "--worker", "1/2", "--json"))["status"]).toBe("partial");
     }
     expect((await leftOf(night)).length).toBeGreaterThan(workers);
-    expect((await night.run("discard")).code).toBe(0);
+    await expectEnd(night.run("discard"), 0);
     await rm(held);
     const ended = await worker;
     expect([ended.code, lastJson(ended)["status"]], ended.stderr).toEqual([67, "discarded"]);

@@ -2,7 +2,7 @@ import { mkdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
-import { type CliResult, type RunningCli, runCli, runHere } from "../support/cli.js";
+import { type CliResult, expectEnd, runCli, runHere, type RunningCli } from "../support/cli.js";
 import { failuresOf } from "../support/crash.js";
 import { scratch, scratchFolder } from "../support/job.js";
 import { killsOf, leftTables, type Mode, type PgJob, pgJob, runWatchedPg } from "../support/pg-crash.js";
@@ -60,8 +60,7 @@ postgres.describe("an older run that was killed at any statement, after a newer 
         await using database = await postgres.server().createDatabase();
         const job = await dailyJob(join(scratch.path, "traced"), database, mode);
         const trace = join(scratch.path, "trace");
-        const { code, stderr } = await runWatchedPg(job.spec, { CRASH_TRACE: trace }, { args: yesterday });
-        expect(code, stderr).toBe(0);
+        await expectEnd(runWatchedPg(job.spec, { CRASH_TRACE: trace }, { args: yesterday }), 0);
         return (await readFile(trace, "utf8")).trimEnd().split("\n");
       };
       // In short: in a COPY, while the last COMMITs are on their way, and when all is done.
@@ -75,8 +74,7 @@ postgres.describe("an older run that was killed at any statement, after a newer 
         const job = await dailyJob(join(scratch.path, `kill-${index}`), database, mode);
         const killed = await runWatchedPg(job.spec, { CRASH_AT: moment }, { args: yesterday });
         expect(killed.signal, killed.stderr).toBe("SIGKILL");
-        const newer = await run(job, today);
-        expect(newer.code, newer.stderr).toBe(0);
+        await expectEnd(run(job, today), 0);
 
         const { code, stderr } = await run(job, yesterday);
         ends.push(code);
@@ -86,8 +84,7 @@ postgres.describe("an older run that was killed at any statement, after a newer 
         }
         expect(await runsIn(job)).toEqual({ [await idOf(job, "2026-11-02")]: job.fixture.rows });
 
-        const allowed = await run(job, [...yesterday, "--allow-older"]);
-        expect(allowed.code, allowed.stderr).toBe(0);
+        await expectEnd(run(job, [...yesterday, "--allow-older"]), 0);
         const all = await runsIn(job);
         if (code === 66 && mode === "replace") {
           expect(all).toEqual({ [await idOf(job, "2026-11-01")]: job.fixture.rows });

@@ -16,6 +16,7 @@ import { expectInOrder, readMeanwhile } from "../support/pg-reader.js";
 import { usePostgres } from "../support/postgres.js";
 import { scoreHere } from "../support/score.js";
 import { torture } from "../support/torture.js";
+import { expectEnd } from "../support/cli.js";
 
 const postgres = usePostgres();
 const parallelKills = 2;
@@ -26,8 +27,7 @@ async function traceOf(mode: Mode): Promise<string[]> {
   await using database = await postgres.server().createDatabase();
   const job = await pgJob(scratch.path, database, mode);
   const trace = join(scratch.path, "trace");
-  const { code, stderr } = await runWatchedPg(job.spec, { CRASH_TRACE: trace });
-  expect(code, stderr).toBe(0);
+  await expectEnd(runWatchedPg(job.spec, { CRASH_TRACE: trace }), 0);
   await expectFinishedPg(job);
   return (await readFile(trace, "utf8")).trimEnd().split("\n");
 }

@@ -1,7 +1,7 @@
 import { appendFile, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { runCli, runHere } from "../support/cli.js";
+import { expectEnd, runCli, runHere } from "../support/cli.js";
 import { failuresOf } from "../support/crash.js";
 import { scratch, scratchFolder } from "../support/job.js";
 import { killsOf, pgJob, type PgJob, runWatchedPg } from "../support/pg-crash.js";
@@ -26,8 +26,7 @@ async function erasableJob(folder: string, database: Database): Promise<Erasable
     postgres: { keep_previous: 2 },
   });
   for (const date of ["2026-01-01", "2026-01-02"]) {
-    const { code, stderr } = await runHere(["run", job.spec, "--param", `ds=${date}`, "--quiet"]);
-    expect(code, stderr).toBe(0);
+    await expectEnd(runHere(["run", job.spec, "--param", `ds=${date}`, "--quiet"]), 0);
   }
   const keys = join(folder, "keys.txt");
   await writeFile(keys, erased.join("\n"));
@@ -65,8 +64,7 @@ async function killAndRepeat(moment: string): Promise<void> {
   const { seen } = await readMeanwhile(reader, "SELECT count(*)::int AS n FROM scores.predictions", async () => {
     const killed = await runWatchedPg(job.spec, { CRASH_AT: moment }, { command: "erase", args });
     expect(killed.signal, killed.stderr).toBe("SIGKILL");
-    const again = await runHere(["erase", job.spec, ...args]);
-    expect(again.code, again.stderr).toBe(0);
+    await expectEnd(runHere(["erase", job.spec, ...args]), 0);
   });
   // The reader may have looked last before the end, or first after it.
   expect([[{ n: 442 }, { n: 440 }], [{ n: 442 }], [{ n: 440 }]]).toContainEqual(seen);
@@ -81,8 +79,7 @@ postgres.describe("erase in Postgres that is disturbed", () => {
       const trace = join(scratch.path, "trace");
       await appendFile(trace, "");
       const { job, args } = erasable;
-      const { code, stderr } = await runWatchedPg(job.spec, { CRASH_TRACE: trace }, { command: "erase", args });
-      expect(code, stderr).toBe(0);
+      await expectEnd(runWatchedPg(job.spec, { CRASH_TRACE: trace }, { command: "erase", args }), 0);
       await expectErased(erasable);
       return (await readFile(trace, "utf8")).trimEnd().split("\n");
     };
@@ -129,15 +126,16 @@ postgres.describe("erase in Postgres that is disturbed", () => {
       { args: date },
     );
     expect(killed.signal, killed.stderr).toBe("SIGKILL");
-    const early = await runHere(["erase", job.spec, ...args]);
-    expect(early.code).toBe(67);
-    expect(early.stderr).toContain("so nothing was erased");
-    expect(early.stderr).toContain(`infer-batch run ${job.spec} --param ds=2026-01-03`);
+    await expectEnd(
+      runHere(["erase", job.spec, ...args]),
+      67,
+      "so nothing was erased",
+      `infer-batch run ${job.spec} --param ds=2026-01-03`,
+    );
     expect((await countsIn(database))["predictions"]).toEqual([442, 2]);
-    const finished = await runHere(["run", job.spec, ...date]);
-    expect(finished.code, finished.stderr).toBe(0);
+    await expectEnd(runHere(["run", job.spec, ...date]), 0);
     expect((await countsIn(database))["predictions"]).toEqual([442, 2]);
-    expect((await runHere(["erase", job.spec, ...args])).code).toBe(0);
+    await expectEnd(runHere(["erase", job.spec, ...args]), 0);
     expect(Object.values(await countsIn(database)).every(([, keys]) => keys === 0)).toBe(true);
   });
 });

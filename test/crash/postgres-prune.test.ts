@@ -1,7 +1,7 @@
 import { appendFile, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { runHere } from "../support/cli.js";
+import { expectEnd, runHere } from "../support/cli.js";
 import { failuresOf } from "../support/crash.js";
 import { scratch, scratchFolder } from "../support/job.js";
 import { killsOf, pgJob, type PgJob, runWatchedPg } from "../support/pg-crash.js";
@@ -23,8 +23,7 @@ async function prunableJob(folder: string, database: Database): Promise<PgJob> {
     postgres: { keep_previous: 5 },
   });
   for (const date of dates) {
-    const { code, stderr } = await runHere(["run", job.spec, "--param", `ds=${date}`, "--quiet"]);
-    expect(code, stderr).toBe(0);
+    await expectEnd(runHere(["run", job.spec, "--param", `ds=${date}`, "--quiet"]), 0);
   }
   return job;
 }
@@ -48,7 +47,7 @@ async function expectPruned({ database, fixture, spec }: PgJob): Promise<void> {
     { ds: dates[1], kept: false, pruned: true },
     { ds: dates[2], kept: true, pruned: false },
   ]);
-  expect((await runHere(["run", spec, "--param", `ds=${dates[0]}`])).code).toBe(67);
+  await expectEnd(runHere(["run", spec, "--param", `ds=${dates[0]}`]), 67);
 }
 
 /** Kills the command at a moment, and lets the same command finish, while a reader counts the rows of the table. */
@@ -60,8 +59,7 @@ async function killAndRepeat(moment: string): Promise<void> {
   const { seen } = await readMeanwhile(reader, "SELECT count(*)::int AS n FROM scores.predictions", async () => {
     const killed = await runWatchedPg(job.spec, { CRASH_AT: moment }, { command: "prune", args: keepOne });
     expect(killed.signal, killed.stderr).toBe("SIGKILL");
-    const again = await runHere(["prune", job.spec, ...keepOne]);
-    expect(again.code, again.stderr).toBe(0);
+    await expectEnd(runHere(["prune", job.spec, ...keepOne]), 0);
   });
   expect(seen).toEqual([{ n: job.fixture.rows }]);
   await expectPruned(job);
@@ -74,12 +72,7 @@ postgres.describe("prune in Postgres that is killed at any statement", () => {
       const job = await prunableJob(scratch.path, database);
       const trace = join(scratch.path, "trace");
       await appendFile(trace, "");
-      const { code, stderr } = await runWatchedPg(
-        job.spec,
-        { CRASH_TRACE: trace },
-        { command: "prune", args: keepOne },
-      );
-      expect(code, stderr).toBe(0);
+      await expectEnd(runWatchedPg(job.spec, { CRASH_TRACE: trace }, { command: "prune", args: keepOne }), 0);
       await expectPruned(job);
       return (await readFile(trace, "utf8")).trimEnd().split("\n");
     };

@@ -1,7 +1,7 @@
 import { appendFile, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { type CliResult, runHere } from "../support/cli.js";
+import { type CliResult, expectEnd, runHere } from "../support/cli.js";
 import { failuresOf } from "../support/crash.js";
 import { scratch, scratchFolder } from "../support/job.js";
 import { killsOf, leftTables, type Mode, pgJob, type PgJob, runWatchedPg } from "../support/pg-crash.js";
@@ -24,8 +24,7 @@ const strict = { outputs: { score: { range: [0, 1] } } };
 async function jobFor(folder: string, database: Database, mode: Mode, command: Command): Promise<PgJob> {
   const job = await pgJob(folder, database, mode, { checks: command === "run" ? {} : strict });
   if (command !== "run") {
-    const held = await runHere(["run", job.spec, "--no-progress"]);
-    expect(held.code, held.stderr).toBe(67);
+    await expectEnd(runHere(["run", job.spec, "--no-progress"]), 67);
   }
   if (command === "run --new-run") {
     const spec = JSON.parse(await readFile(job.spec, "utf8")) as object;
@@ -83,8 +82,7 @@ async function killAndRepeat(mode: Mode, command: Command, moment: string): Prom
   const { seen } = await readMeanwhile(reader, rowsSql, async () => {
     const killed = await watched(job, command, { CRASH_AT: moment });
     expect(killed.signal, killed.stderr).toBe("SIGKILL");
-    const { code, stderr } = await again(job, command, killed.stderr);
-    expect(code, stderr).toBe(0);
+    await expectEnd(again(job, command, killed.stderr), 0);
   });
   expectInOrder(seen, due);
   await expectEnded(job, command);
@@ -108,8 +106,7 @@ postgres.describe("a staged run in Postgres that is killed at any statement", ()
         const job = await jobFor(scratch.path, database, mode, command);
         const trace = join(scratch.path, "trace");
         await appendFile(trace, "");
-        const { code, stderr } = await watched(job, command, { CRASH_TRACE: trace });
-        expect(code, stderr).toBe(0);
+        await expectEnd(watched(job, command, { CRASH_TRACE: trace }), 0);
         await expectEnded(job, command);
         return (await readFile(trace, "utf8")).trimEnd().split("\n");
       };

@@ -1,6 +1,6 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
-import { type RunningCli, runCli } from "../support/cli.js";
+import { expectEnd, runCli, type RunningCli } from "../support/cli.js";
 import { scratchFolder } from "../support/job.js";
 import { expectFinishedPg, type Mode, pgJob, runWatchedPg } from "../support/pg-crash.js";
 import type { Database } from "../support/pg-database.js";
@@ -82,8 +82,7 @@ postgres.describe("an attempt that is stopped for longer than every timeout", ()
     await sleep((timeouts.statement + timeouts.lock) * 1000);
     child?.kill("SIGCONT");
 
-    const { code, stderr } = await slow;
-    expect(code, stderr).toBe(0);
+    await expectEnd(slow, 0);
     await expectFinishedPg(job);
   });
 });

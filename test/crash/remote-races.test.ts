@@ -1,14 +1,71 @@
+import { mkdtemp } from "node:fs/promises";
+import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
-import { runCli } from "../support/cli.js";
+import { expectEnd, runCli } from "../support/cli.js";
 import { scratchFolder, type SpecOverrides } from "../support/job.js";
-import { fewRows, lastJson, nightAt, nightlyJob } from "../support/nights.js";
+import { fewRows, lastJson, nightAt, nightlyJob, publishedRun } from "../support/nights.js";
+import { outputRows } from "../support/output.js";
+import type { Database } from "../support/pg-database.js";
 import { usePostgres } from "../support/postgres.js";
 import { randomOf } from "../support/random.js";
-import { type Look, lookInBucket, lookInTable } from "../support/reader-looks.js";
-import { useS3 } from "../support/s3.js";
 import { useCredentials } from "../support/s3-output.js";
+import { mirror } from "../support/s3-target.js";
+import { type Bucket, useS3 } from "../support/s3.js";
 import { torture } from "../support/torture.js";
+
+/** What a reader finds: the rows of each run, oldest run first, as in "442+50"; "nothing": it must not read now. */
+type Look = string;
+
+/** What a reader of a folder finds that follows `_SUCCESS`: the rows of all parts, if `_SUCCESS` is the same after that. */
+async function lookInFolder(folder: string): Promise<Look> {
+  const runId = await publishedRun(folder);
+  const rows = runId === undefined ? [] : await outputRows(folder).catch(() => []);
+  if (runId === undefined || (await publishedRun(folder)) !== runId) {
+    return "nothing";
+  }
+  const ids = new Map<unknown, unknown[]>();
+  for (const { run_id: run, id } of rows) {
+    ids.set(run, [...(ids.get(run) ?? []), id]);
+  }
+  return lookOf([...ids].map(([run, all]) => ({ run, n: all.length, ids: new Set(all).size })));
+}
+
+/** The same of a folder in a bucket. `scratch`: where it is copied to. */
+async function lookInBucket(bucket: Bucket, path: string, scratch: string): Promise<Look> {
+  const success = async (): Promise<string> => {
+    const bytes = await bucket.get(`${path}/_SUCCESS`).catch(() => new Uint8Array());
+    return Buffer.from(bytes).toString("utf8");
+  };
+  const folder = await mkdtemp(join(scratch, "mirror-"));
+  const before = await success();
+  try {
+    await mirror(bucket, path, folder);
+  } catch {
+    return "nothing"; // an object that was listed is gone: the reader looks again
+  }
+  return (await success()) === before ? await lookInFolder(folder) : "nothing";
+}
+
+/** What a reader of `scores.predictions` finds, without the rows of runs whose params have `date`. */
+async function lookInTable(reader: Database, date: string): Promise<Look> {
+  return lookOf(
+    await reader.query(
+      `SELECT run_id AS run, count(*)::int AS n, count(DISTINCT id)::int AS ids FROM scores.predictions
+        WHERE run_id NOT IN (SELECT run_id FROM infer_batch.runs WHERE params::text LIKE '%${date}%') GROUP BY 1`,
+    ),
+  );
+}
+
+/** The rows of each run, as `run_id` of each row tells; a key that comes twice in a run is a fault. */
+function lookOf(rows: readonly Readonly<Record<string, unknown>>[]): Look {
+  return rows
+    .toSorted(({ run: one }, { run: other }) => numberOf(one) - numberOf(other))
+    .map(({ run, n, ids }) => (n === ids ? String(n) : `${String(n)} rows of ${String(ids)} ids in ${String(run)}`))
+    .join("+");
+}
+
+const numberOf = (runId: unknown): number => Number(/-r(\d+)$/.exec(String(runId))?.[1] ?? 1);
 
 const s3 = useS3();
 const postgres = usePostgres();
@@ -32,10 +89,9 @@ interface Place {
 /** Lets approve, discard, a new run and a plain run race for a held run, with a reader that polls meanwhile. Returns the decision. */
 async function raceIn(folder: string, place: Place, seed: number): Promise<string> {
   const nights = await nightlyJob(folder, { commit_rows: 150, output: { lineage: true, ...place.output } });
-  expect((await nights.night("run", before)).code).toBe(0);
+  await expectEnd(nights.night("run", before), 0);
   await nights.rewrite(fewRows);
-  const held = await nights.night("run", date, "--json");
-  expect(held.code, held.stderr).toBe(67);
+  const held = await expectEnd(nights.night("run", date, "--json"), 67);
   const runId = String(lastJson(held)["run_id"]);
   await nights.rewrite({});
   const night = nightAt(folder, date);

@@ -12,6 +12,7 @@ import { type Moment, nthMoment, numbered, refuseFrom } from "../support/s3-mome
 import { useCredentials } from "../support/s3-output.js";
 import { mirror } from "../support/s3-target.js";
 import { torture } from "../support/torture.js";
+import { expectEnd } from "../support/cli.js";
 
 const s3 = useS3();
 const date = "2026-11-21";
@@ -45,7 +46,7 @@ async function worldOf(): Promise<World> {
   const path = `s3://${bucket.name}/lake/dt=\${ds}`;
   const parquet = { path, endpoint: `http://127.0.0.1:${proxy.port}`, spool: { path: "spool" } };
   const nights = await nightlyJob(scratch.path, { output: { parquet }, commit_rows: 150 });
-  expect((await nights.night("run", "2026-11-20")).code).toBe(0);
+  await expectEnd(nights.night("run", "2026-11-20"), 0);
   const names = (): Promise<string[]> => namesBelow(bucket, out);
   const night = nightAt(scratch.path, date);
   const keys = join(scratch.path, "keys.txt");
@@ -217,8 +218,7 @@ async function momentsOf(world: World, { command, code, short, end }: Case): Pro
   }
   const { night, proxy } = world;
   const from = proxy.requests.length;
-  const result = await night.run(...command);
-  expect(result.code, result.stderr).toBe(code);
+  await expectEnd(night.run(...command), code);
   expect(await world.seen()).toMatch(end);
   const changes = numbered(proxy.requests.slice(from)).filter(({ kind }) => !/^(?:GET|HEAD) /.test(kind));
   expect(changes.length).toBeGreaterThan(4);
@@ -234,8 +234,7 @@ async function killedAt(world: World, one: Case, moment: Moment): Promise<string
   const left = await world.seen();
   expect(one.seen, `ended with ${dead.code}: ${dead.stderr}`).toContain(left);
   const before = await world.controls();
-  const result = await night.run(...one.command);
-  expect(result.code, result.stderr).toBe(one.code);
+  await expectEnd(night.run(...one.command), one.code);
   expect(await world.seen()).toMatch(one.end);
   // Verdicts and decisions stay as they were; pruning takes examples of rows out of verdicts.
   const stays = [...before].filter(([name]) => one.status !== "pruned" || name.endsWith("/decision.json"));
@@ -260,13 +259,13 @@ s3.describe("a command that dies at any request to S3", () => {
   beforeAll(async () => {
     world = await worldOf();
     const { night } = world;
-    expect((await night.run("run")).code).toBe(0);
+    await expectEnd(night.run("run"), 0);
     await world.save("published");
     await world.rewrite(fewRows);
-    expect((await night.run("run", "--new-run")).code).toBe(67);
+    await expectEnd(night.run("run", "--new-run"), 67);
     await world.save("held");
     await world.rewrite({});
-    expect((await night.run("run", "--param", "ds=2026-11-22")).code).toBe(0);
+    await expectEnd(night.run("run", "--param", "ds=2026-11-22"), 0);
   });
   afterAll(() => world[Symbol.asyncDispose]());
 

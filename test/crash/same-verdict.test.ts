@@ -2,7 +2,7 @@ import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
-import { projectFolder, type RunningCli, runCli, runHere } from "../support/cli.js";
+import { expectEnd, projectFolder, runCli, runHere, type RunningCli } from "../support/cli.js";
 import { scratchFolder, type SpecOverrides } from "../support/job.js";
 import { nightlyJob } from "../support/nights.js";
 import { usePostgres } from "../support/postgres.js";
@@ -65,13 +65,11 @@ async function foundOf(place: Place, way: Way): Promise<Found> {
   await using scratch = await scratchFolder();
   const { output, ...rest } = job;
   const nights = await nightlyJob(scratch.path, { ...rest, output: { ...output, ...place.output } }, "wine-forest");
-  expect((await nights.night("run", before)).code).toBe(67);
-  expect((await nights.night("approve", before)).code).toBe(0);
+  await expectEnd(nights.night("run", before), 67);
+  await expectEnd(nights.night("approve", before), 0);
   await way(["run", nights.spec, "--param", `ds=${date}`], place);
-  const held = await nights.night("run", date);
-  expect(held.code, held.stderr).toBe(67);
-  const stats = await nights.night("stats", date, "--json");
-  expect(stats.code, stats.stderr).toBe(0);
+  await expectEnd(nights.night("run", date), 67);
+  const stats = await expectEnd(nights.night("stats", date, "--json"), 0);
   // Who made it, when, and how long the rows took to score: all else depends on the predictions alone.
   const {
     writer: _writer,
@@ -84,8 +82,7 @@ async function foundOf(place: Place, way: Way): Promise<Found> {
 
 const ways: Readonly<Record<string, Way>> = {
   async "one attempt"(args) {
-    const done = await runHere(args);
-    expect(done.code, done.stderr).toBe(67);
+    await expectEnd(runHere(args), 67);
   },
   async "killed attempts"(args, place) {
     let killed = 0;

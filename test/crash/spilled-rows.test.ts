@@ -61,7 +61,7 @@ async function killAt(folder: string, spec: string, target: Target, spans: numbe
   const watch = async (child: RunningCli): Promise<void> => {
     while (!over.signal.aborted && seen.size < spans) {
       const paths = (await filesBelow(folder)).filter(target.isSpilled);
-      paths.forEach((path) => seen.add(/piece-\d+/.exec(path)?.[0] ?? path));
+      paths.forEach((path) => seen.add(path));
     }
     child.kill("SIGKILL");
   };
@@ -109,8 +109,8 @@ test.each(momentsOf([2]))(
   async (spans) => {
     const target: Target = {
       output: { parquet: { path: "out" } },
-      env: {},
-      isSpilled: (path) => path.includes("/tmp/piece-"),
+      env: { TMPDIR: scratch.path },
+      isSpilled: (path) => path.endsWith(".spool"),
       found: async () =>
         await rowsOf(
           (await filesBelow(join(scratch.path, "out"))).filter((path) => /\/part-[^/]*\.parquet$/.test(path)),

@@ -5,13 +5,15 @@ import { checkSeveral, findWorker } from "#src/job/attempt.js";
 import { loadSpec } from "#src/job/jobfile/load.js";
 import { commandLines, deployFiles, deployText, finalCodes, knownCodes, retriedCodes } from "../support/deploy.js";
 
+const program = await createProgram(process);
+
 /** Has commander read a command line; carries nothing out. @throws Error for what it does not know */
 function check(words: readonly string[]): void {
   const [name, ...args] = words;
   if (name === "--help") {
     return;
   }
-  const command = createProgram(process).commands.find((candidate) => candidate.name() === name);
+  const command = program.commands.find((candidate) => candidate.name() === name);
   if (command === undefined) {
     throw new Error(`there is no command ${name}`);
   }

@@ -5,10 +5,12 @@ import { delimiter, join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { parse } from "yaml";
 import { findWorker } from "#src/job/attempt.js";
+import { expectEnd, projectFolder, runHere } from "../support/cli.js";
 import { finalCodes, retriedCodes } from "../support/deploy.js";
 import { scratch, scratchFolder } from "../support/job.js";
 import { kustomized, type Manifest } from "../support/kustomize.js";
-import { jobOf, manifestFolders as folders, manifests as folder } from "../support/pod.js";
+import { nightlyJob } from "../support/nights.js";
+import { manifests as folder, manifestFolders as folders, jobOf } from "../support/pod.js";
 import { validators } from "../support/validators.js";
 
 function byKind(one: Manifest, other: Manifest): number {
@@ -185,4 +187,24 @@ describe("the command of a pod", () => {
     const { env, timeZone } = jobOf("base");
     expect(env["TZ"]).toBe(timeZone);
   });
+});
+
+interface Rules {
+  readonly groups: readonly { readonly rules: readonly { readonly alert: string; readonly expr: string }[] }[];
+}
+
+test("the alerts for Prometheus read metrics that a run writes, with their labels", async () => {
+  const text = await readFile(join(projectFolder, "deploy/prometheus/alerts.yaml"), "utf8");
+  const rules = (parse(text) as Rules).groups.flatMap((group) => group.rules);
+  const { spec } = await nightlyJob(scratch.path, { name: "daily-churn", report: { metrics: "job.prom" } });
+  await expectEnd(runHere(["run", spec, "--quiet"]), 0);
+  const metrics = await readFile(join(scratch.path, "job.prom"), "utf8");
+
+  expect(rules.map(({ alert }) => alert)).toEqual(["RunNotPublished", "RunHeld", "AttemptFailed"]);
+  for (const { expr } of rules) {
+    for (const [, name, label = ""] of expr.matchAll(/(infer_batch_\w+)(?:\{([^}]*)\})?/g)) {
+      const samples = metrics.split("\n").filter((line) => line.startsWith(`${name}{`) && line.includes(label));
+      expect(samples.length, `${name} ${label}`).toBeGreaterThan(0);
+    }
+  }
 });

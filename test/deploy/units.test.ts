@@ -109,30 +109,28 @@ describe("the systemd units", () => {
   });
 });
 
-describe("the crontab", () => {
-  const line = /^[\d*].*$/m.exec(deployText("cron/infer-batch.cron"))?.[0] ?? "";
-  const [, user, command = ""] = /^(?:\S+ ){5}(\S+) (.*)$/.exec(line) ?? [];
+const line = /^[\d*].*$/m.exec(deployText("cron/infer-batch.cron"))?.[0] ?? "";
+const [, user, command = ""] = /^(?:\S+ ){5}(\S+) (.*)$/.exec(line) ?? [];
 
-  test("the crontab line passes the day in cron's time zone, exits with the code of the run, and starts no second run while one is at work", async () => {
-    const shell = command.replaceAll(String.raw`\%`, "%").replace("/var/cache/infer-batch/", `${scratch.path}/`);
-    const program = join(scratch.path, "infer-batch");
-    // While it is at work, cron comes once more.
-    await writeFile(
-      program,
-      '#!/bin/sh\nprintf "%s\\n" "$@"\n[ -n "$AGAIN" ] || { AGAIN=1 sh -c "$COMMAND"; echo "other: $?"; }\nexit 75\n',
-    );
-    await chmod(program, 0o755);
-    const PATH = [scratch.path, process.env["PATH"]].join(delimiter);
-    // A zone where it is another day than in UTC; TZ counts westward.
-    const hours = new Date().getUTCHours() < 12 ? -14 : 14;
-    const env = { PATH, COMMAND: shell, TZ: `HERE${hours < 0 ? "+" : "-"}14` };
-    const { status, stdout } = spawnSync("/bin/sh", ["-c", shell], { encoding: "utf8", env });
-    const day = new Date(Date.now() + hours * 3_600_000).toISOString().slice(0, 10);
-    expect([user, status]).toEqual(["infer-batch", 75]);
-    expect(stdout).toBe(`run\n/etc/infer-batch/daily-churn.yaml\n--param\nds=${day}\n--quiet\nother: 0\n`);
-  });
+test("the crontab line passes the day in cron's time zone, exits with the code of the run, and starts no second run while one is at work", async () => {
+  const shell = command.replaceAll(String.raw`\%`, "%").replace("/var/cache/infer-batch/", `${scratch.path}/`);
+  const program = join(scratch.path, "infer-batch");
+  // While it is at work, cron comes once more.
+  await writeFile(
+    program,
+    '#!/bin/sh\nprintf "%s\\n" "$@"\n[ -n "$AGAIN" ] || { AGAIN=1 sh -c "$COMMAND"; echo "other: $?"; }\nexit 75\n',
+  );
+  await chmod(program, 0o755);
+  const PATH = [scratch.path, process.env["PATH"]].join(delimiter);
+  // A zone where it is another day than in UTC; TZ counts westward.
+  const hours = new Date().getUTCHours() < 12 ? -14 : 14;
+  const env = { PATH, COMMAND: shell, TZ: `HERE${hours < 0 ? "+" : "-"}14` };
+  const { status, stdout } = spawnSync("/bin/sh", ["-c", shell], { encoding: "utf8", env });
+  const day = new Date(Date.now() + hours * 3_600_000).toISOString().slice(0, 10);
+  expect([user, status]).toEqual(["infer-batch", 75]);
+  expect(stdout).toBe(`run\n/etc/infer-batch/daily-churn.yaml\n--param\nds=${day}\n--quiet\nother: 0\n`);
+});
 
-  test("the crontab line has no percent sign that cron would read as the end of a line", () => {
-    expect(command.replaceAll(String.raw`\%`, "")).not.toContain("%");
-  });
+test("the crontab line has no percent sign that cron would read as the end of a line", () => {
+  expect(command.replaceAll(String.raw`\%`, "")).not.toContain("%");
 });

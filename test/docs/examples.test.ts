@@ -106,7 +106,7 @@ test("the sessions over the example job that pages show are what the commands pr
     await mkdir(join(scratch.path, folder), { recursive: true });
     await cp(join(projectFolder, folder), join(scratch.path, folder), { recursive: true });
   }
-  const shown = ["docs/guide.md", "README.md", "docs/operations.md"].flatMap(sessions);
+  const shown = ["docs/quickstart.md", "README.md", "docs/runbook.md"].flatMap(sessions);
   expect(shown.map(({ args }) => args[0])).toEqual(["plan", "run", "run", "status"]);
   for (const { args, printed } of shown) {
     const said = await runCli(args, { cwd: scratch.path });

@@ -102,8 +102,8 @@ test("names that do not exist are found", () => {
   ]);
   expect(missingTests("`run/model`, `run/models`, `out/part`")).toEqual(["run/models"]);
   expect(missingScripts("`npm run build`, `npm run biuld`")).toEqual(["biuld"]);
-  expect(missingAnchors("docs/README.md", "[a](#terms) [b](#term) [c](../README.md#install)")).toEqual([
-    "docs/README.md#term",
+  expect(missingAnchors("docs/README.md", "[a](#tasks) [b](#task) [c](../README.md#install)")).toEqual([
+    "docs/README.md#task",
   ]);
 });
 

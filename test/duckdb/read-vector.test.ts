@@ -1,6 +1,6 @@
 import { DuckDBDataChunk } from "@duckdb/node-api";
 import bindings from "@duckdb/node-bindings";
-import { describe, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import type { Column } from "#src/columns/types.js";
 import { duckDbTypeOf, readColumn, readMatrix } from "#src/duckdb/vectors.js";
 
@@ -27,96 +27,94 @@ const rowsOf = (column: Column): unknown[] => {
   ]);
 };
 
-describe("rows of a LIST column whose elements are not in order", () => {
-  test.each([
+test.each([
+  [
+    "backwards",
     [
-      "backwards",
-      [
-        [8, 2],
-        [0, 3],
-        [3, 0],
-      ],
-      [[8, 9], [0, 1, 2], []],
+      [8, 2],
+      [0, 3],
+      [3, 0],
+    ],
+    [[8, 9], [0, 1, 2], []],
+  ],
+  [
+    "shared",
+    [
+      [2, 2],
+      [2, 2],
+      [3, 2],
     ],
     [
-      "shared",
-      [
-        [2, 2],
-        [2, 2],
-        [3, 2],
-      ],
-      [
-        [2, 3],
-        [2, 3],
-        [3, 4],
-      ],
+      [2, 3],
+      [2, 3],
+      [3, 4],
     ],
+  ],
+  [
+    "with a gap before the first",
     [
-      "with a gap before the first",
-      [
-        [4, 1],
-        [5, 2],
-      ],
-      [[4], [5, 6]],
+      [4, 1],
+      [5, 2],
     ],
+    [[4], [5, 6]],
+  ],
+  [
+    "with a gap between",
     [
-      "with a gap between",
-      [
-        [0, 1],
-        [3, 2],
-      ],
-      [[0], [3, 4]],
+      [0, 1],
+      [3, 2],
     ],
+    [[0], [3, 4]],
+  ],
+  [
+    "in order after all",
     [
-      "in order after all",
-      [
-        [0, 1],
-        [7, 0],
-        [1, 2],
-      ],
-      [[0], [], [1, 2]],
+      [0, 1],
+      [7, 0],
+      [1, 2],
     ],
-  ] as [string, [number, number][], number[][]][])(
-    "rows of a LIST column whose elements are not in order are gathered: %s",
-    (_what, entries, expected) => {
-      expect(rowsOf(readColumn(chunkOf(entries), 0, { kind: "list", element: "int32" }))).toEqual(expected);
-    },
-  );
+    [[0], [], [1, 2]],
+  ],
+] as [string, [number, number][], number[][]][])(
+  "rows of a LIST column whose elements are not in order are gathered: %s",
+  (_what, entries, expected) => {
+    expect(rowsOf(readColumn(chunkOf(entries), 0, { kind: "list", element: "int32" }))).toEqual(expected);
+  },
+);
 
-  test("reading a LIST column as a matrix gathers rows whose elements are not in order, and requires its width of each", () => {
-    const { data } = readMatrix(
+test("reading a LIST column as a matrix gathers rows whose elements are not in order, and requires its width of each", () => {
+  const { data } = readMatrix(
+    chunkOf([
+      [8, 2],
+      [0, 2],
+      [0, 2],
+    ]),
+    0,
+    "int32",
+    2,
+  );
+  expect([...data]).toEqual([8, 9, 0, 1, 0, 1]);
+  expect([
+    ...readMatrix(
       chunkOf([
-        [8, 2],
         [0, 2],
-        [0, 2],
+        [2, 2],
       ]),
       0,
       "int32",
       2,
-    );
-    expect([...data]).toEqual([8, 9, 0, 1, 0, 1]);
-    expect([
-      ...readMatrix(
-        chunkOf([
-          [0, 2],
-          [2, 2],
-        ]),
-        0,
-        "int32",
-        2,
-      ).data,
-    ]).toEqual([0, 1, 2, 3]);
-    expect(() =>
-      readMatrix(
-        chunkOf([
-          [0, 2],
-          [2, 3],
-        ]),
-        0,
-        "int32",
-        2,
-      ),
-    ).toThrow("DuckDB packed 3 values into a row of 2");
-    expect(() => readMatrix(chunkOf([[9, 2]]), 0, "int32", 2)).toThrow("DuckDB packed 2 values");
-  });
+    ).data,
+  ]).toEqual([0, 1, 2, 3]);
+  expect(() =>
+    readMatrix(
+      chunkOf([
+        [0, 2],
+        [2, 3],
+      ]),
+      0,
+      "int32",
+      2,
+    ),
+  ).toThrow("DuckDB packed 3 values into a row of 2");
+  expect(() => readMatrix(chunkOf([[9, 2]]), 0, "int32", 2)).toThrow("DuckDB packed 2 values");
 });

@@ -1,9 +1,22 @@
+import { join } from "node:path";
 import { expect, test } from "vitest";
 import type { MatchedRows } from "#src/checks/agreement.js";
 import { type DuckDBConnection, openDuckDb } from "#src/duckdb/instance.js";
 import { compareRows } from "#src/duckdb/row-join.js";
-import { watched } from "../support/watched-sql.js";
+import { readStored, type StoredGroups } from "#src/duckdb/stored-rows.js";
+import { scratch } from "../support/job.js";
+import { writeRows } from "../support/parquet.js";
 import { randomOf } from "../support/random.js";
+
+/** A connection that adds the statements that it runs to `statements`. */
+function watched(connection: DuckDBConnection, statements: string[]): DuckDBConnection {
+  return new Proxy(connection, {
+    get: (of, name) =>
+      name === "run"
+        ? async (sql: string) => (statements.push(sql), await of.run(sql))
+        : Reflect.get(of, name).bind(of),
+  });
+}
 
 interface Row {
   readonly id: number | null;
@@ -180,4 +193,34 @@ test("rows of a key that is in both tables 200,000 times are counted, and never 
     repeated: 1,
     examples: [{ a: 200_000, b: 200_000 }],
   });
+});
+
+const columns = {
+  key: [{ name: "id", type: "int32" as const }],
+  outputs: [],
+  hash: { name: "hash", type: "int32" as const },
+};
+
+function filesOf(path: string): StoredGroups {
+  const groups = (async function* () {
+    yield await Promise.resolve([path]);
+  })();
+  return { format: "parquet", groups };
+}
+
+test("rows that come in another number than were stored are an error: DuckDB's streams end silently", async () => {
+  const path = join(scratch.path, "part.parquet");
+  await writeRows(path, "SELECT i::INTEGER AS id, i::INTEGER AS hash FROM range(10) t(i)");
+  using duckdb = await openDuckDb({ threads: 1, memoryBytes: 64 << 20, allowed: { folders: [scratch.path] } });
+  const connection = await duckdb.connect();
+  const count = async (rows: number): Promise<number> => {
+    let found = 0;
+    for await (const { rowCount } of readStored(connection, columns, { ...filesOf(path), rows })) {
+      found += rowCount;
+    }
+    return found;
+  };
+  expect(await count(10)).toBe(10);
+  await expect(count(11)).rejects.toThrow("10 rows came, 11 were stored");
+  connection.closeSync();
 });

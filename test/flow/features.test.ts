@@ -1,5 +1,5 @@
 import * as fc from "fast-check";
-import { describe, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { mergeProfiles, parseProfile, profileText } from "#src/checks/profile/profile.js";
 import type { ColumnProfile } from "#src/checks/profile/column.js";
 import { createFeatureRows, measureFeatures } from "#src/checks/profile/features.js";
@@ -44,71 +44,69 @@ function row(x: number | null, state: number = rowState.kept): LoopRow {
   return { x, list: [0], state };
 }
 
-describe("profiles of features", () => {
-  test("profiles of features do not depend on how rows are read, batched, filtered, rejected, repeated, spilled and divided into spans", async () => {
-    let beside = 0;
-    await fc.assert(
-      fc.asyncProperty(anyRows, attempt, attempt, fc.integer({ min: 1, max: 4 }), async (rows, one, other, every) => {
+test("profiles of features do not depend on how rows are read, batched, filtered, rejected, repeated, spilled and divided into spans", async () => {
+  let beside = 0;
+  await fc.assert(
+    fc.asyncProperty(anyRows, attempt, attempt, fc.integer({ min: 1, max: 4 }), async (rows, one, other, every) => {
+      fc.pre(rows.length > 0);
+      const first = await profilesOf(rows, one.mode, one.way, every);
+      const second = await profilesOf(rows, other.mode, other.way, every);
+      expect(featuresOf(first)).toEqual(featuresOf(second));
+      expect(featuresOf(first.toReversed())).toEqual(featuresOf(first));
+      beside += one.mode === "beside" ? 1 : 0;
+    }),
+    { numRuns: 80 },
+  );
+  expect(beside).toBeGreaterThan(10);
+});
+
+test("profiles of features of a run that many killed attempts made are those of one attempt", async () => {
+  await fc.assert(
+    fc.asyncProperty(
+      anyRows,
+      attempt,
+      fc.array(attempt, { minLength: 1, maxLength: 3 }),
+      fc.array(fc.nat(2), { minLength: 80, maxLength: 80 }),
+      async (rows, one, others, makers) => {
         fc.pre(rows.length > 0);
-        const first = await profilesOf(rows, one.mode, one.way, every);
-        const second = await profilesOf(rows, other.mode, other.way, every);
-        expect(featuresOf(first)).toEqual(featuresOf(second));
-        expect(featuresOf(first.toReversed())).toEqual(featuresOf(first));
-        beside += one.mode === "beside" ? 1 : 0;
-      }),
-      { numRuns: 80 },
-    );
-    expect(beside).toBeGreaterThan(10);
-  });
+        const whole = await profilesOf(rows, one.mode, one.way, 3);
+        const attempts: string[][] = [];
+        for (const { mode, way } of others) {
+          attempts.push(await profilesOf(rows, mode, { ...way, spanRows: one.way.spanRows }, 3));
+        }
+        // Each span is that of the attempt which committed it.
+        const stored = whole.map((_, span) => attempts[(makers[span] ?? 0) % attempts.length]?.[span] ?? "");
+        expect(stored.map((text) => featuresOf([text]))).toEqual(whole.map((text) => featuresOf([text])));
+        expect(featuresOf(stored.toReversed())).toEqual(featuresOf(whole));
+      },
+    ),
+    { numRuns: 40 },
+  );
+});
 
-  test("profiles of features of a run that many killed attempts made are those of one attempt", async () => {
-    await fc.assert(
-      fc.asyncProperty(
-        anyRows,
-        attempt,
-        fc.array(attempt, { minLength: 1, maxLength: 3 }),
-        fc.array(fc.nat(2), { minLength: 80, maxLength: 80 }),
-        async (rows, one, others, makers) => {
-          fc.pre(rows.length > 0);
-          const whole = await profilesOf(rows, one.mode, one.way, 3);
-          const attempts: string[][] = [];
-          for (const { mode, way } of others) {
-            attempts.push(await profilesOf(rows, mode, { ...way, spanRows: one.way.spanRows }, 3));
-          }
-          // Each span is that of the attempt which committed it.
-          const stored = whole.map((_, span) => attempts[(makers[span] ?? 0) % attempts.length]?.[span] ?? "");
-          expect(stored.map((text) => featuresOf([text]))).toEqual(whole.map((text) => featuresOf([text])));
-          expect(featuresOf(stored.toReversed())).toEqual(featuresOf(whole));
-        },
-      ),
-      { numRuns: 40 },
-    );
-  });
+test("profiles of features count rejected rows, and leave filtered rows out", async () => {
+  const rows = [row(1), row(null), row(7), row(5, rowState.filtered), row(2), row(Number.POSITIVE_INFINITY)];
+  const way = { batchRows: 2, fixedBatchRows: null, spanRows: 4, cut: 3, pieceBytes: 1e6, seed: 1 };
+  for (const mode of ["plain", "beside"] as const) {
+    const [[, x] = []] = featuresOf(await profilesOf(rows, mode, way, 1));
+    expect(x).toMatchObject({
+      kind: "numbers",
+      rows: 5,
+      nulls: 1,
+      nan: 0,
+      infinite: [0, 1],
+      min: 1,
+      max: 7,
+    });
+  }
+});
 
-  test("profiles of features count rejected rows, and leave filtered rows out", async () => {
-    const rows = [row(1), row(null), row(7), row(5, rowState.filtered), row(2), row(Number.POSITIVE_INFINITY)];
-    const way = { batchRows: 2, fixedBatchRows: null, spanRows: 4, cut: 3, pieceBytes: 1e6, seed: 1 };
-    for (const mode of ["plain", "beside"] as const) {
-      const [[, x] = []] = featuresOf(await profilesOf(rows, mode, way, 1));
-      expect(x).toMatchObject({
-        kind: "numbers",
-        rows: 5,
-        nulls: 1,
-        nan: 0,
-        infinite: [0, 1],
-        min: 1,
-        max: 7,
-      });
-    }
-  });
-
-  test("profiles of features are not made without checks", async () => {
-    const way = { batchRows: 2, fixedBatchRows: null, spanRows: 4, cut: 3, pieceBytes: 1e6, seed: 1 };
-    const { profiles } = await scoreLoop([{ x: 1, list: [0], state: rowState.kept }], "plain", way);
-    expect(profiles.map((text) => parseProfile(text).features)).toEqual([undefined]);
-    const run = { checks: null, contract: emptyContract, input: { rows: 1 }, commitRows: 1 };
-    expect(featurePlanOf(run, new Set())).toBeUndefined();
-  });
+test("profiles of features are not made without checks", async () => {
+  const way = { batchRows: 2, fixedBatchRows: null, spanRows: 4, cut: 3, pieceBytes: 1e6, seed: 1 };
+  const { profiles } = await scoreLoop([{ x: 1, list: [0], state: rowState.kept }], "plain", way);
+  expect(profiles.map((text) => parseProfile(text).features)).toEqual([undefined]);
+  const run = { checks: null, contract: emptyContract, input: { rows: 1 }, commitRows: 1 };
+  expect(featurePlanOf(run, new Set())).toBeUndefined();
 });
 
 test("the profile of a key column has only its rows and its NULLs", () => {

@@ -88,15 +88,6 @@ describe("rows of a span that was filtered", () => {
     expect(idsOf(span)).toEqual([101, 102, 105, 107]);
   });
 
-  test("a span whose rows are all filtered out has no rows", () => {
-    const { open: span, faults } = open({ rowStart: 10, rowEnd: 14 });
-    expect(span.take(batchFrom(10, [dropped, dropped, dropped, dropped]), { from: 0, to: 4, row: 10 })).toEqual({
-      range: { from: 0, to: 0, row: 10 },
-      filtered: 4,
-    });
-    expect([span.keptRows, idsOf(span), faults]).toEqual([0, [], []]);
-  });
-
   test("bad rows are reported by their number in the run, at each stage that can find a fault", () => {
     const { open: span, faults } = open({ rowStart: 100, rowEnd: 108 });
     span.take(batchFrom(100, [dropped, kept, dropped, kept, dropped, dropped, kept, kept]), {
@@ -115,20 +106,6 @@ describe("rows of a span that was filtered", () => {
     expect([...span.faults.keys()]).toEqual([106, 107]);
     predictAll(span, new Set([103]));
     expect(idsOf(span)).toEqual([101, 103]);
-  });
-
-  test("rows for which an expression failed are reported when they are read, not before", () => {
-    const { open: span, faults } = open({ rowStart: 100, rowEnd: 104 });
-    const batch = batchFrom(98, [failedOn(0), dropped, dropped, failedOn(1), dropped, failedOn(0), failedOn(1)]);
-    span.take(batch, { from: 2, to: 6, row: 100 });
-
-    expect(faults).toEqual([
-      { reason: "expression", column: "a", row: 101, value: undefined },
-      { reason: "expression", column: "input.where", row: 103, value: undefined },
-    ]);
-    expect(span.keptRows).toBe(2);
-    predictAll(span);
-    expect(idsOf(span)).toEqual([]);
   });
 
   test("bad rows of a filtered span are rejected once", () => {

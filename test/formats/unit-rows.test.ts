@@ -1,6 +1,8 @@
 import { describe, expect, test } from "vitest";
 import type { UnitSharing } from "#src/formats/format.js";
-import { cutRows, unitRows } from "#src/formats/unit-sizes.js";
+import { cutRows, decodingThreads, unitRows } from "#src/formats/unit-sizes.js";
+import type { Contract, PassthroughBinding } from "#src/models/binding/contract.js";
+import { emptyContract, matrixBinding, ref } from "../support/batches.js";
 
 const most = 128 * 1024;
 
@@ -8,25 +10,23 @@ function scoring(threads: number, rowsLeft: number, batchRows = 256): UnitSharin
   return { workers: threads, rowsLeft, batchRows: () => batchRows };
 }
 
-describe("rows of the next unit", () => {
-  test("the next unit has the most rows while many are left, or if the number is unknown", () => {
-    expect(unitRows(most, 0, scoring(2, 4_000_000))).toBe(most);
-    expect(unitRows(most, 2_000_000, scoring(2, 4_000_000))).toBe(most);
-    expect(unitRows(most, 0, undefined)).toBe(most);
-  });
+test("the next unit has the most rows while many are left, or if the number is unknown", () => {
+  expect(unitRows(most, 0, scoring(2, 4_000_000))).toBe(most);
+  expect(unitRows(most, 2_000_000, scoring(2, 4_000_000))).toBe(most);
+  expect(unitRows(most, 0, undefined)).toBe(most);
+});
 
-  test("the next unit has fewer rows towards the end, so that all threads have work", () => {
-    expect(unitRows(most, 0, scoring(2, 100_000, 100))).toBe(12_500);
-    expect(unitRows(most, 3_900_000, scoring(2, 4_000_000, 100))).toBe(12_500);
-    expect(unitRows(most, 0, scoring(16, 1_000_000, 5))).toBe(15_625);
-  });
+test("the next unit has fewer rows towards the end, so that all threads have work", () => {
+  expect(unitRows(most, 0, scoring(2, 100_000, 100))).toBe(12_500);
+  expect(unitRows(most, 3_900_000, scoring(2, 4_000_000, 100))).toBe(12_500);
+  expect(unitRows(most, 0, scoring(16, 1_000_000, 5))).toBe(15_625);
+});
 
-  test("the next unit has enough rows for a message and a batch of the model", () => {
-    expect(unitRows(most, 9000, scoring(4, 10_000))).toBe(1024);
-    expect(unitRows(most, 9000, scoring(4, 10_000, 4096))).toBe(4096);
-    expect(unitRows(most, 0, scoring(2, 100_000, 4096))).toBe(16_384);
-    expect(unitRows(2000, 0, scoring(4, 10_000, 4096))).toBe(2000);
-  });
+test("the next unit has enough rows for a message and a batch of the model", () => {
+  expect(unitRows(most, 9000, scoring(4, 10_000))).toBe(1024);
+  expect(unitRows(most, 9000, scoring(4, 10_000, 4096))).toBe(4096);
+  expect(unitRows(most, 0, scoring(2, 100_000, 4096))).toBe(16_384);
+  expect(unitRows(2000, 0, scoring(4, 10_000, 4096))).toBe(2000);
 });
 
 describe("rows are cut into units", () => {
@@ -46,4 +46,33 @@ describe("rows are cut into units", () => {
     expect(found.map(({ to }) => to)).toEqual(cuts);
     expect(found.map((part) => part.from)).toEqual([from, ...cuts.slice(0, -1)]);
   });
+});
+
+interface Case extends Pick<Contract, "inputs"> {
+  readonly what: string;
+  readonly passthrough?: readonly PassthroughBinding[];
+  readonly on2: number;
+  readonly on16: number;
+}
+
+const columns = (count: number): string[] => Array.from({ length: count }, (_, index) => `f${index}`);
+
+const carried = (count: number): PassthroughBinding[] =>
+  columns(count).map((column) => ({ column, source: ref(column, "float64") }));
+
+test.each<Case>([
+  { what: "few columns", inputs: [matrixBinding(columns(32))], on2: 2, on16: 16 },
+  { what: "200 columns", inputs: [matrixBinding(columns(200))], on2: 1, on16: 10 },
+  { what: "57 doubles", inputs: [], passthrough: carried(57), on2: 2, on16: 16 },
+  { what: "200 doubles", inputs: [], passthrough: carried(200), on2: 1, on16: 5 },
+  { what: "10,000 columns", inputs: [matrixBinding(columns(10_000))], on2: 1, on16: 1 },
+  {
+    what: "a list of 400",
+    inputs: [{ kind: "list" as const, input: "x", dtype: "float32" as const, width: 400, column: ref("vector") }],
+    on2: 1,
+    on16: 5,
+  },
+])("rows of $what are decoded by as many threads as memory allows", ({ inputs, passthrough = [], on2, on16 }) => {
+  const projection = { ...emptyContract, inputs, passthrough };
+  expect([decodingThreads(2, projection), decodingThreads(16, projection)]).toEqual([on2, on16]);
 });

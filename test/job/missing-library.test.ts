@@ -1,9 +1,13 @@
 import { cp, mkdir, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
+import type { JobError } from "#src/base/errors.js";
 import { machineError } from "#src/job/machine.js";
-import { projectFolder, runCli } from "../support/cli.js";
+import { providerMissing } from "#src/job/providers.js";
+import { gpuParts } from "#src/models/devices.js";
+import { expectEnd, projectFolder, runCli } from "../support/cli.js";
 import { fixtures, scratch, scratchFolder, writeSpec } from "../support/job.js";
+import { goodMachine, lddText, libraries, type MachineFacts, machineOf } from "../support/machine.js";
 import { promptJob } from "../support/prompt-job.js";
 import { textJob } from "../support/text-job.js";
 
@@ -73,20 +77,13 @@ describe("a native library of another platform", () => {
     await expectRefused("doctor", "it is not installed");
     await using prompts = await promptJob({ model: { prompt: { user: "{{body}}", tokenizer: "tokenizer.json" } } });
     await cp(join(projectFolder, "fixtures/tokenizers/bert.json"), join(prompts.folder, "tokenizer.json"));
-    const planned = await runCli(["plan", prompts.spec], { program });
-    expect([planned.code, planned.stdout], planned.stderr).toEqual([
-      0,
-      expect.stringMatching(
-        /tokens in \(by bytes, .*\n(?:.*\n)*untried +tokens were not counted: .*it is not installed/,
-      ),
-    ]);
-    const other = await runCli(["run", await writeSpec(installed, wine)], { program });
-    expect(other.code, other.stderr).toBe(0);
-    const general = await runCli(["doctor"], { program });
-    expect([general.code, general.stdout]).toEqual([
-      0,
-      expect.stringMatching(/tokenizers +optional +only jobs that tokenize texts need it: npm install tokenizers@/),
-    ]);
+    expect((await expectEnd(runCli(["plan", prompts.spec], { program }), 0)).stdout).toMatch(
+      /tokens in \(by bytes, .*\n(?:.*\n)*untried +tokens were not counted: .*it is not installed/,
+    );
+    await expectEnd(runCli(["run", await writeSpec(installed, wine)], { program }), 0);
+    expect((await expectEnd(runCli(["doctor"], { program }), 0)).stdout).toMatch(
+      /tokenizers +optional +only jobs that tokenize texts need it: npm install tokenizers@/,
+    );
 
     const module = join(installed, "node_modules/tokenizers");
     await mkdir(module);
@@ -111,4 +108,88 @@ describe("a native library of another platform", () => {
     const own = Object.assign(new Error("Cannot find module './chunk-running.js'"), { code: "MODULE_NOT_FOUND" });
     expect(machineError(own)).toBeUndefined();
   });
+});
+
+const { files = {}, names = {}, programs = {} } = goodMachine;
+const notLoaded = "OrtSessionOptionsAppendExecutionProvider_Cuda: Failed to load shared library";
+const noDevice = "CUDA failure 100: no CUDA-capable device is detected";
+
+async function errorOn(facts: MachineFacts, message: string, device = 0): Promise<JobError> {
+  const machine = machineOf(facts);
+  const parts = await gpuParts("cuda", machine, device);
+  return providerMissing({
+    doing: "opening execution provider cuda",
+    parts,
+    message,
+    machine,
+    asked: ["cuda"],
+    advice: "look at the driver",
+  });
+}
+
+/** The image for GPUs: all that CUDA needs but the driver and the device, which the machine gives. */
+const image: MachineFacts = {
+  env: { NVIDIA_VISIBLE_DEVICES: "all" },
+  names: { [libraries]: names[libraries] ?? [] },
+  programs: { ldd: lddText({ "libcudart.so.13": "/cuda", "libcuda.so.1": "" }) },
+};
+const withDriver = {
+  files: { "/proc/driver/nvidia/version": files["/proc/driver/nvidia/version"] ?? "" },
+  programs: { ldd: lddText({ "libcudart.so.13": "/cuda", "libcuda.so.1": "/lib" }) },
+};
+
+test.each<[string, MachineFacts, string, string]>([
+  [
+    "the device plug-in named a GPU, and the pod has no driver",
+    { ...image, env: { NVIDIA_VISIBLE_DEVICES: "GPU-1" } },
+    notLoaded,
+    "NVIDIA driver: libcuda.so.1 is nowhere; GPUs: none; this machine has a GPU (NVIDIA_VISIBLE_DEVICES is GPU-1), which fails",
+  ],
+  [
+    "the GPU fell off the bus",
+    { ...image, ...withDriver, env: { NVIDIA_VISIBLE_DEVICES: "MIG-2" } },
+    noDevice,
+    `${noDevice}; GPUs: none; this machine has a GPU (NVIDIA_VISIBLE_DEVICES is MIG-2, the kernel has driver 580.65.06), which fails`,
+  ],
+  [
+    "a device file is there, and CUDA finds no device",
+    { ...image, ...withDriver, names: { ...image.names, "/dev": ["nvidia0", "nvidiactl"] } },
+    noDevice,
+    `${noDevice}; this machine has a GPU (there is /dev/nvidia0, the kernel has driver 580.65.06), which fails`,
+  ],
+  [
+    "all is there, and the GPU is sick",
+    goodMachine,
+    "CUDA failure 999: unknown error",
+    "CUDA failure 999: unknown error; this machine has a GPU (there is /dev/nvidia0, the kernel has driver 580.65.06), which fails",
+  ],
+])("a GPU that fails is 75, and the message says why one is expected: %s", async (_what, facts, said, why) => {
+  const error = await errorOn(facts, said);
+
+  expect(error).toMatchObject({ exitCode: 75, code: "DEVICE" });
+  expect(error.message).toBe(`opening execution provider cuda: ${why}`);
+});
+
+test.each<[string, MachineFacts, string, number?]>([
+  ["no GPU at all", { ...image, env: {} }, notLoaded],
+  ["NVIDIA's image on a machine without a GPU", image, notLoaded],
+  ["a container that is to have none", { ...image, env: { NVIDIA_VISIBLE_DEVICES: "void" } }, notLoaded],
+  ["a container without GPUs on a host that has some", { ...image, files: withDriver.files }, notLoaded],
+  ["GPUs that are hidden", { ...goodMachine, env: { CUDA_VISIBLE_DEVICES: "-1" } }, noDevice],
+  ["a device_id that is none", goodMachine, "CUDA failure 101: invalid device ordinal", 2],
+  ["an old driver", goodMachine, "CUDA failure 35: CUDA driver version is insufficient for CUDA runtime version"],
+  [
+    "a GPU without CUDA's libraries",
+    { ...goodMachine, programs: { ...programs, ldd: lddText({ "libcudart.so.13": "", "libcuda.so.1": "/lib" }) } },
+    notLoaded,
+  ],
+  [
+    "a failing GPU and no provider library",
+    { ...image, env: { NVIDIA_VISIBLE_DEVICES: "GPU-1" }, names: {} },
+    notLoaded,
+  ],
+])("a machine that can never run CUDA ends a run with 64: %s", async (_what, facts, said, device) => {
+  const error = await errorOn(facts, said, device);
+
+  expect(error, error.message).toMatchObject({ exitCode: 64, code: "PROVIDER_MISSING" });
 });

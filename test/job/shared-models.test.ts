@@ -1,8 +1,10 @@
+import { hostname } from "node:os";
 import { expect, test } from "vitest";
+import type { JobContext } from "#src/flow/context.js";
+import { attemptServices } from "#src/job/attempt.js";
 import { resolveOnce, type SharedModels } from "#src/job/model-tools.js";
 import type { FoundModel } from "#src/models/places/place.js";
 import type { PlannedModel } from "#src/run/plan/plan.js";
-import type { JobContext } from "#src/flow/context.js";
 
 type ResolveModel = JobContext["resolveModel"];
 
@@ -39,4 +41,18 @@ test("a model that a job could not find is searched again by the next job", asyn
   const shared = resolveOnce(() => undefined);
   await expect(finder(shared, () => Promise.reject(new Error("away")))()).rejects.toThrow("away");
   expect((await finder(shared, () => Promise.resolve(found("1")))()).version).toBe("1");
+});
+
+const log = { info() {}, warn() {}, debug() {} };
+const services = () => attemptServices({ retry: { max_seconds: 0 } }, log, new AbortController().signal);
+
+test("the spool folder of another job in the same process is not removed as that of a dead process", () => {
+  const [one, other] = [services(), services()];
+  expect(one.writer).not.toBe(other.writer);
+  expect(other.isDead(`${one.writer}.rows`)).toBe(false);
+  expect(other.isDead(one.writer)).toBe(false);
+  const host = hostname().replaceAll(/[^A-Za-z0-9-]/g, "_");
+  expect(other.isDead(`${host}.${process.pid}.00000000.rows`), "a container before this one had our process id").toBe(
+    true,
+  );
 });

@@ -1,7 +1,7 @@
 import { readdir } from "node:fs/promises";
 import { describe, expect, test } from "vitest";
 import { checkSeveral, findWorker } from "#src/job/attempt.js";
-import { runHere } from "../support/cli.js";
+import { expectEnd, runHere } from "../support/cli.js";
 import { refusalOf } from "../support/faulty.js";
 import { scratch, writeSpec } from "../support/job.js";
 import { runSpec } from "../support/score.js";
@@ -117,39 +117,35 @@ describe("what several workers cannot do", () => {
   });
 });
 
-describe("several workers of a job with a param from the clock", () => {
-  const clock = { params: { ds: "${today}" }, output: { columns: ["id"], parquet: { path: "out/dt=${ds}" } } };
+const clock = { params: { ds: "${today}" }, output: { columns: ["id"], parquet: { path: "out/dt=${ds}" } } };
 
-  test.each([
-    { how: "--worker", args: ["--worker", "0/2"], env: {} },
-    { how: "Kubernetes", args: [], env: { JOB_COMPLETION_INDEX: "0", INFER_BATCH_WORKERS: "2" } },
-    { how: "AWS Batch", args: [], env: { AWS_BATCH_JOB_ARRAY_INDEX: "0", AWS_BATCH_JOB_ARRAY_SIZE: "2" } },
-  ])(
-    "several workers of a job with a param from the clock are refused before anything is written ($how)",
-    async ({ args, env }) => {
-      const spec = await writeSpec(scratch.path, fixtureNamed("wine-forest"), clock);
+test.each([
+  { how: "--worker", args: ["--worker", "0/2"], env: {} },
+  { how: "Kubernetes", args: [], env: { JOB_COMPLETION_INDEX: "0", INFER_BATCH_WORKERS: "2" } },
+  { how: "AWS Batch", args: [], env: { AWS_BATCH_JOB_ARRAY_INDEX: "0", AWS_BATCH_JOB_ARRAY_SIZE: "2" } },
+])(
+  "several workers of a job with a param from the clock are refused before anything is written ($how)",
+  async ({ args, env }) => {
+    const spec = await writeSpec(scratch.path, fixtureNamed("wine-forest"), clock);
 
-      const { code, stderr, stdout } = await runHere(["run", spec, ...args], { env });
+    const { code, stderr, stdout } = await runHere(["run", spec, ...args], { env });
 
-      expect([code, stdout]).toEqual([64, ""]);
-      expect(stderr).toContain("params.ds comes from the clock, and 2 workers share the run");
-      expect(stderr).toContain("--param ds=…");
-      expect(await readdir(scratch.path)).toEqual(["job.yaml"]);
-    },
-  );
+    expect([code, stdout]).toEqual([64, ""]);
+    expect(stderr).toContain("params.ds comes from the clock, and 2 workers share the run");
+    expect(stderr).toContain("--param ds=…");
+    expect(await readdir(scratch.path)).toEqual(["job.yaml"]);
+  },
+);
 
-  test("several workers run when each is given the same value of the param", async () => {
-    const spec = await writeSpec(scratch.path, fixtureNamed("wine-forest"), { ...clock, commit_rows: 100 });
-    const args = ["--param", "ds=2026-01-31"];
+test("several workers run when each is given the same value of the param", async () => {
+  const spec = await writeSpec(scratch.path, fixtureNamed("wine-forest"), { ...clock, commit_rows: 100 });
+  const args = ["--param", "ds=2026-01-31"];
 
-    const { code, stderr, summary } = await runSpec(spec, { args: [...args, "--worker", "1/2"] });
-
-    expect(code, stderr).toBe(0);
-    expect(summary).toMatchObject({ status: "partial", rows_planned: 178, rows_scored: 78 });
-    // Only `run` looks at what Kubernetes says.
-    const env = { JOB_COMPLETION_INDEX: "0" };
-    const status = await runHere(["status", spec, ...args, "--json"], { env });
-    expect([status.code, JSON.parse(status.stdout)]).toMatchObject([0, { spans_committed: 1 }]);
-    expect((await runHere(["run", spec, ...args], { env })).stderr).toContain("INFER_BATCH_WORKERS is not set");
-  });
+  const { summary } = await expectEnd(runSpec(spec, { args: [...args, "--worker", "1/2"] }), 0);
+  expect(summary).toMatchObject({ status: "partial", rows_planned: 178, rows_scored: 78 });
+  // Only `run` looks at what Kubernetes says.
+  const env = { JOB_COMPLETION_INDEX: "0" };
+  const status = await runHere(["status", spec, ...args, "--json"], { env });
+  expect([status.code, JSON.parse(status.stdout)]).toMatchObject([0, { spans_committed: 1 }]);
+  expect((await runHere(["run", spec, ...args], { env })).stderr).toContain("INFER_BATCH_WORKERS is not set");
 });

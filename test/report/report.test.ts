@@ -1,5 +1,6 @@
+import { type RunReport, reportJson, reportText } from "#src/report/report.js";
+import { showRate, count } from "#src/base/shown-numbers.js";
 import { describe, expect, test } from "vitest";
-import { count, reportJson, reportText, type RunReport, showRate } from "#src/report/report.js";
 
 const report: RunReport = {
   runId: "daily-churn-7f3a90c1d2e4",
@@ -42,8 +43,8 @@ const already: RunReport = {
 describe("the report as JSON", () => {
   test("the JSON report has exactly these fields, in this order, on one line", () => {
     expect(reportJson(report)).toBe(
-      '{"run_id":"daily-churn-7f3a90c1d2e4","status":"complete","rows_planned":1000000,"rows_scored":1000000,' +
-        '"rows_rejected":0,"rows_filtered":0,"rows_reused":0,"rows_by_trees":900000,"spans_planned":4,"spans_committed":4,"spans_resumed":0,"shards_unplanned":0,' +
+      '{"run_id":"daily-churn-7f3a90c1d2e4","status":"complete","rows_planned":1000000,"spans_planned":4,"spans_committed":4,"spans_resumed":0,"shards_unplanned":0,"rows_scored":1000000,' +
+        '"rows_rejected":0,"rows_filtered":0,"rows_reused":0,"rows_by_trees":900000,' +
         '"input_wait_seconds":0,"seconds":1.9,"rows_per_second":526205,"batch_size":1024,"provider":"cpu","providers_missing":[],"trees":"compiled","engine_busy":0.625,' +
         '"stage_seconds":{"read":0,"decode":0.5,"pack":0.25,"infer":1.188,"encode":0.1,"commit":0.2,"wait":1},"units_read_again":{"unsupported":2},"verdict":null,"output":"out/dt=2026-11-20"}',
     );

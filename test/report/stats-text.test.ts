@@ -1,6 +1,8 @@
 import { expect, test } from "vitest";
-import { statsJson, statsText } from "#src/report/stats-text.js";
+import { type RunStats, statsJson, statsText as linesOf } from "#src/report/stats-text.js";
 import { normals, numbersProfile, runProfile, textsProfile, vectorsProfile } from "../support/run-profiles.js";
+
+const statsText = (stats: RunStats, width?: number): string => linesOf(stats, width).join("\n");
 
 test.each([
   [20, "the run was planned without checks"],
@@ -48,7 +50,7 @@ test("stats shows tonight beside the usual nights: the median of their NULLs, me
   const tonight = runProfile(columns(9, 80, 9), 9);
 
   const text = statsText({ profile: tonight, earlier, state: "held" });
-  const { outputs, earlier: before } = JSON.parse(statsJson({ profile: tonight, earlier, state: "held" })) as {
+  const { outputs, earlier: before } = statsJson({ profile: tonight, earlier, state: "held" }) as {
     outputs: Record<string, { usual: unknown }>;
     earlier: unknown;
   };

@@ -1,7 +1,7 @@
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { projectFolder } from "../support/cli.js";
+import { expectEnd, projectFolder } from "../support/cli.js";
 import { scratch, type SpecOverrides } from "../support/job.js";
 import { fewRows, heldNight, lastJson, nightlyJob } from "../support/nights.js";
 import { writeRows } from "../support/parquet.js";
@@ -75,23 +75,22 @@ postgres.describe("a held run into Postgres whose spec was given other settings 
       const runId = await heldNight(nights);
       await database.query(one.sql);
       await nights.rewrite({ ...fewRows, ...into(database, one.to) });
-      const refused = await nights.night("approve", "2026-11-21");
-      expect([refused.code, refused.stderr]).toEqual([
+      await expectEnd(
+        nights.night("approve", "2026-11-21"),
         66,
-        expect.stringMatching(
-          new RegExp(
-            `^error: approving run ${runId}: output\\.postgres\\.(mode|key|on_duplicate) is .*, planned [^]*hint: restore what was planned, and run the same command again; or score again, as another run: infer-batch run \\S+ --param ds=\\S+ --new-run`,
-          ),
+        new RegExp(
+          `^error: approving run ${runId}: output\\.postgres\\.(mode|key|on_duplicate) is .*, planned [^]*hint: restore what was planned, and run the same command again; or score again, as another run: infer-batch run \\S+ --param ds=\\S+ --new-run`,
         ),
-      ]);
+      );
       expect(lastJson(await nights.night("status", "2026-11-21", "--json"))).toMatchObject({ status: "held" });
       expect(await rowsOf(database)).toEqual({ rows: 442, ids: 442 });
       expect(await database.query("SELECT kind FROM infer_batch.decisions WHERE run_id = $1", [runId])).toEqual([]);
 
       await database.query(one.back);
       await nights.rewrite({ ...fewRows, ...into(database, one.from) });
-      const approved = await nights.night("approve", "2026-11-21");
-      expect([approved.code, approved.stdout]).toEqual([0, expect.stringContaining(`${runId}: published, 50 rows`)]);
+      expect((await expectEnd(nights.night("approve", "2026-11-21"), 0)).stdout).toContain(
+        `${runId}: published, 50 rows`,
+      );
     },
   );
 
@@ -103,8 +102,7 @@ postgres.describe("a held run into Postgres whose spec was given other settings 
       const nights = await nightlyJob(scratch.path, into(database, one.from));
       await heldNight(nights);
       await nights.rewrite({ ...fewRows, ...into(database, one.to) });
-      const discarded = await nights.night("discard", "2026-11-21");
-      expect(discarded.code, discarded.stderr).toBe(0);
+      await expectEnd(nights.night("discard", "2026-11-21"), 0);
       expect([await statesIn(database), await leftTables(database)]).toEqual([
         expect.arrayContaining(["published", "discarded"]),
         [],
@@ -117,30 +115,29 @@ postgres.describe("a held run into Postgres whose spec was given other settings 
     const nights = await nightlyJob(scratch.path, into(database, append));
     await heldNight(nights);
     await nights.rewrite({ ...fewRows, ...into(database, { ...append, on_duplicate: "last" }) });
-    const approved = await nights.night("approve", "2026-11-21");
-    expect(approved.code, approved.stderr).toBe(0);
+    await expectEnd(nights.night("approve", "2026-11-21"), 0);
   });
 
   test("an approved run that its table refuses is not published in another mode; a new run in that mode takes its place", async () => {
     await using database = await postgres.server().createDatabase();
     const nights = await nightlyJob(scratch.path, into(database, append));
-    expect((await nights.night("run", "2026-11-20")).code).toBe(0);
+    await expectEnd(nights.night("run", "2026-11-20"), 0);
     await database.query("ALTER TABLE scores.predictions ADD PRIMARY KEY (id)");
-    expect((await nights.night("run", "2026-11-21")).code).toBe(65);
+    await expectEnd(nights.night("run", "2026-11-21"), 65);
     const { run_id: runId } = lastJson(await nights.night("status", "2026-11-21", "--json"));
     await nights.rewrite(into(database, upsert));
     for (const command of ["run", "approve"]) {
-      const refused = await nights.night(command, "2026-11-21");
-      expect([refused.code, refused.stderr]).toEqual([
+      await expectEnd(
+        nights.night(command, "2026-11-21"),
         66,
-        expect.stringMatching(/preparing run .*mode is "upsert", planned "append".*[^]*infer-batch run .* --new-run/),
-      ]);
+        /preparing run .*mode is "upsert", planned "append".*[^]*infer-batch run .* --new-run/,
+      );
     }
-    const next = await nights.night("run", "2026-11-21", "--new-run");
-    expect([next.code, next.stderr]).toEqual([
+    await expectEnd(
+      nights.night("run", "2026-11-21", "--new-run"),
       0,
-      expect.stringContaining(`planning a new run in place of ${String(runId)}: `),
-    ]);
+      `planning a new run in place of ${String(runId)}: `,
+    );
     expect(await rowsOf(database)).toEqual({ rows: 442, ids: 442 });
     expect([await statesIn(database), await leftTables(database)]).toEqual([
       expect.arrayContaining(["abandoned", "published"]),
@@ -151,15 +148,15 @@ postgres.describe("a held run into Postgres whose spec was given other settings 
   test("a held run without rows does not empty the table in mode replace", async () => {
     await using database = await postgres.server().createDatabase();
     const nights = await nightlyJob(scratch.path, into(database, append));
-    expect((await nights.night("run", "2026-11-20")).code).toBe(0);
+    await expectEnd(nights.night("run", "2026-11-20"), 0);
     const data = join(projectFolder, "fixtures/data/diabetes/*.parquet");
     await mkdir(join(scratch.path, "empty"));
     await writeRows(join(scratch.path, "empty/a.parquet"), `SELECT * FROM read_parquet('${data}') LIMIT 0`);
     const input = { path: "empty/*.parquet", min_rows: 0 };
     await nights.rewrite({ input });
-    expect((await nights.night("run", "2026-11-21")).code).toBe(67);
+    await expectEnd(nights.night("run", "2026-11-21"), 67);
     await nights.rewrite({ input, ...into(database, replace) });
-    expect((await nights.night("approve", "2026-11-21")).code).toBe(66);
+    await expectEnd(nights.night("approve", "2026-11-21"), 66);
     expect(await rowsOf(database)).toEqual({ rows: 442, ids: 442 });
   });
 });

@@ -1,16 +1,20 @@
-import { mkdir, readFile, writeFile } from "node:fs/promises";
+import { mkdir, readdir, readFile, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
+import { inspectArrow } from "#src/formats/arrow/inspect.js";
 import { fixtureAsArrow, writeArrow } from "../support/arrow.js";
-import { projectFolder } from "../support/cli.js";
+import { expectEnd, projectFolder } from "../support/cli.js";
 import { identity, refusalOf, smallJob } from "../support/faulty.js";
 import { differences, goldenRows } from "../support/golden.js";
-import { fixtures, scratch, writeSpec } from "../support/job.js";
+import { fixtures, scratch, scratchFolder, writeSpec } from "../support/job.js";
 import { faultsOfFinished, outputRows, without } from "../support/output.js";
-import { query, type Row, readRows, writeRows } from "../support/parquet.js";
+import { query, readRows, type Row, writeRows } from "../support/parquet.js";
+import { runInS3, upload } from "../support/s3-job.js";
+import { useS3 } from "../support/s3.js";
 import { leaveUnfinished, runSpec, scoreHere } from "../support/score.js";
-import { fixtureNamed } from "../support/world.js";
+import { tcpProxy } from "../support/tcp-proxy.js";
 import { firstOf } from "../support/torture.js";
+import { fixtureNamed } from "../support/world.js";
 
 const written = join(projectFolder, "fixtures/arrow");
 
@@ -243,5 +247,234 @@ describe("expressions, bad rows and folders mean what they mean over Parquet", (
     const said = await refusalOf(scoreHere(job.spec));
 
     expect(said).toMatch(/^65 BAD_ROW\n.*a\.arrows: row 5, column `x` is NULL/);
+  });
+});
+
+describe("a shard that is not what it should be ends the run with 65 before anything is scored", () => {
+  const cases: readonly (readonly [string, string, (bytes: Buffer) => Buffer, RegExp])[] = [
+    [
+      "a stream without its end",
+      "a.arrows",
+      (bytes) => bytes.subarray(0, -8),
+      /the stream has no end: it stops at byte \d+/,
+    ],
+    ["a stream cut off in a batch", "a.arrows", (bytes) => bytes.subarray(0, -100), /the stream has no end/],
+    ["a file without its end", "a.arrow", (bytes) => bytes.subarray(0, -9), /its end is missing/],
+    ["an empty file", "a.arrow", () => Buffer.alloc(0), /the file is empty \(0 bytes\)/],
+    ["a file without its beginning", "a.arrow", (bytes) => bytes.subarray(8), /a message before the schema/],
+  ];
+
+  test.each(cases)("%s ends the run with 65", async (_, name, damage, says) => {
+    const job = await smallJob(scratch.path, { model: identity, select: "SELECT 1", input: { path: `in/${name}` } });
+    const path = join(scratch.path, "in", name);
+    await writeArrow(path, numbers(300), { kind: name.endsWith("s") ? "stream" : "file" });
+    await writeFile(path, damage(await readFile(path)));
+
+    const said = await refusalOf(scoreHere(job.spec));
+
+    expect(said).toMatch(/^65 SHARD_CORRUPT\n/);
+    expect(said).toMatch(says);
+  });
+
+  test("an Arrow stream may have any name if input.format is arrow", async () => {
+    const job = await smallJob(scratch.path, {
+      model: identity,
+      select: "SELECT 1",
+      input: { path: "in/a.arrow", format: "arrow", where: "x is not null" },
+    });
+    await writeArrow(join(scratch.path, "in/a.arrow"), numbers(300), { kind: "stream" });
+
+    expect(await scoreHere(job.spec)).toMatchObject({ status: "complete", rowsScored: 296 });
+  });
+});
+
+const jobOver = async (folder: string, input = {}): ReturnType<typeof smallJob> =>
+  await smallJob(folder, {
+    model: identity,
+    select: "SELECT 1",
+    input: { path: "in/*.arrow", ...input },
+    output: { columns: ["id", "note"], parquet: { path: "out" } },
+  });
+
+const nulls = "SELECT i::BIGINT AS id, i / 8 AS x, NULL AS note FROM range(5) t(i)";
+const typed = "SELECT i::BIGINT AS id, i / 8 AS x, 'n' || i AS note FROM range(5, 10) t(i)";
+
+test.each(["a", "z"])(
+  "a column that has NULLs only in a shard has the type of the other shards, in any order (%s)",
+  async (name) => {
+    const job = await jobOver(scratch.path);
+    await writeArrow(join(scratch.path, "in/b.arrow"), typed);
+    await writeArrow(join(scratch.path, `in/${name}.arrow`), nulls, { nulls: ["note"] });
+
+    await scoreHere(job.spec);
+
+    const rows = await query(`SELECT id::INTEGER AS id, note FROM '${job.out}/*.parquet' ORDER BY id`);
+    expect(rows.map(({ note }) => note)).toEqual([null, null, null, null, null, "n5", "n6", "n7", "n8", "n9"]);
+  },
+);
+
+test("a column that has NULLs only in a shard is refused if an expression depends on its type", async () => {
+  const job = await jobOver(scratch.path, { where: "note <> 'n7'" });
+  await writeArrow(join(scratch.path, "in/b.arrow"), typed);
+  await writeArrow(join(scratch.path, "in/c.arrow"), nulls, { nulls: ["note"] });
+
+  expect(await refusalOf(scoreHere(job.spec))).toMatch(
+    /^65 SCHEMA_MISMATCH\nplanning: column `note` is null in .*c\.arrow, but utf8 in .*b\.arrow/,
+  );
+});
+
+test("a column that has only NULLs is refused if no shard has a type for it", async () => {
+  const job = await jobOver(scratch.path);
+  await writeArrow(join(scratch.path, "in/c.arrow"), nulls, { nulls: ["note"] });
+
+  expect(await refusalOf(scoreHere(job.spec))).toMatch(
+    /^64 CONTRACT\n.*`note`, which has NULLs only, and a type in no shard/,
+  );
+});
+
+test("expressions take it as a text that is NULL if no shard has a type for it", async () => {
+  const job = await jobOver(scratch.path);
+  const columns = { note: "coalesce(none::DOUBLE, id)", kind: "coalesce(none, 'none')" };
+  await writeArrow(join(scratch.path, "in/c.arrow"), nulls.replace("note", "none"), { nulls: ["none"] });
+  await job.rewrite({
+    input: { path: "in/*.arrow", columns },
+    output: { columns: ["id", "note", "kind"], parquet: { path: "out" } },
+  });
+
+  await scoreHere(job.spec);
+
+  const rows = await query(`SELECT DISTINCT note = id AS same, kind FROM '${job.out}/*.parquet'`);
+  expect(rows).toEqual([{ same: true, kind: "none" }]);
+});
+
+describe("every type that polars and DuckDB export is carried with its values", () => {
+  test.each([
+    { name: "polars.arrows", least: 38 },
+    { name: "polars.arrow", least: 38 },
+    { name: "duckdb.arrows", least: 50 },
+    { name: "duckdb-views.arrows", least: 50 },
+    { name: "duckdb-large.arrows", least: 50 },
+  ])("$name", async ({ name, least }) => {
+    const due = join(written, "types.parquet");
+    const types = new Map(
+      (await query(`DESCRIBE SELECT * FROM '${due}'`)).map((row) => [
+        String(row["column_name"]),
+        String(row["column_type"]),
+      ]),
+    );
+    const inFile = (await inspectArrow(join(written, name))).columns.map((column) => column.name);
+    const columns = inFile.filter((column) => types.has(column));
+    const { spec, out } = await smallJob(scratch.path, {
+      model: identity,
+      select: "SELECT 1",
+      input: { path: join(written, name) },
+      modelSpec: { inputs: { x: ["id"] } },
+      output: { columns, parquet: { path: "out" } },
+    });
+
+    await scoreHere(spec);
+
+    // Hashes tell -0 from 0, and a difference by its row and column.
+    const hashes = columns.map((column) => `hash(("${column}"::${types.get(column) ?? ""})::VARCHAR) AS "${column}"`);
+    const rows = (files: string): ReturnType<typeof query> => query(`SELECT ${hashes.join(", ")} FROM '${files}'`);
+    expect(await rows(`${out}/*.parquet`)).toEqual(await rows(due));
+    expect(columns.length).toBeGreaterThanOrEqual(least);
+  });
+});
+
+test.each(["file", "stream"] as const)(
+  "booleans that are all NULL, of which Arrow's JavaScript library writes no values, are carried and bound from a %s",
+  async (kind) => {
+    const { spec, out } = await smallJob(scratch.path, {
+      model: identity,
+      select: "SELECT 1",
+      input: { path: "in/b.arrow", format: "arrow" },
+      modelSpec: { inputs: { x: ["x"] } },
+      output: { columns: ["id", "flag", "flags"], parquet: { path: "out" } },
+    });
+    const select = `SELECT i AS id, i::FLOAT AS x, CASE WHEN i >= 20 THEN i % 2 = 0 END AS flag,
+      CASE WHEN i < 10 THEN [NULL::BOOLEAN] ELSE [i % 3 = 0] END AS flags FROM range(30) t(i)`;
+    await writeArrow(join(scratch.path, "in/b.arrow"), select, { kind, batchRows: 10 });
+
+    await scoreHere(spec);
+
+    expect(await query(`SELECT id, flag, flags FROM '${out}/*.parquet'`)).toEqual(
+      await query(`SELECT id, flag, flags FROM (${select})`),
+    );
+  },
+);
+
+const s3 = useS3();
+const port = (): number => s3.server().port;
+
+s3.describe("Arrow shards in S3", () => {
+  test.each([
+    ["file", "penguins-pipeline"],
+    ["stream", "sentences-mean"],
+  ] as const)("Arrow shards in S3 are scored as Python did, from a %s (%s)", async (kind, name) => {
+    await using folder = await scratchFolder();
+    const bucket = await s3.server().createBucket();
+    const fixture = fixtureNamed(name);
+    await mkdir(join(folder.path, "in"));
+    await fixtureAsArrow(join(folder.path, "in"), fixture.table, kind);
+    await upload(bucket, join(folder.path, "in"), "lake/");
+    const spool = join(folder.path, "spool");
+    const input = { path: `s3://${bucket.name}/lake/*`, spool: { path: spool }, verify: "full" };
+
+    await expectEnd(
+      runInS3(["run", await writeSpec(folder.path, fixture, { input, commit_rows: 29 })], {
+        port: port(),
+      }),
+      0,
+    );
+    expect(differences(await outputRows(join(folder.path, "out")), await goldenRows(fixture))).toEqual([]);
+    expect(await readdir(spool)).toEqual([]);
+  });
+
+  test.each(["plain.arrow", "zstd.arrows"])(
+    "Arrow shards in S3 have every type, dictionaries among them (%s)",
+    async (name) => {
+      const bucket = await s3.server().createBucket();
+      await bucket.putFile(`in/${name}`, join(projectFolder, "fixtures/arrow", name));
+      const types = join(projectFolder, "fixtures/arrow/types.parquet");
+      const columns = (await query(`DESCRIBE SELECT * FROM '${types}'`)).map((row) => String(row["column_name"]));
+      const job = await smallJob(scratch.path, {
+        model: identity,
+        select: "SELECT 1",
+        input: { path: `s3://${bucket.name}/in/*`, spool: { path: "spool" }, where: "id >= 0" },
+        modelSpec: { inputs: { x: ["id"] } },
+        output: { columns, parquet: { path: "out" } },
+      });
+
+      await expectEnd(runInS3(["run", job.spec], { port: port() }), 0);
+      const rows = without("score", await outputRows(job.out));
+      expect(rows).toEqual(await readRows(types));
+    },
+  );
+
+  test("Arrow shards in S3 are fetched by needed column, and a row that cannot be scored is named", async () => {
+    await using proxy = await tcpProxy(port());
+    const bucket = await s3.server().createBucket();
+    const job = await smallJob(scratch.path, { model: identity, select: "SELECT 1" });
+    const columns = Array.from({ length: 32 }, (_, index) =>
+      index === 7 ? "CASE WHEN i <> 19999 THEN i / 8 END::DOUBLE AS f7" : `hash(i + ${index})::DOUBLE AS f${index}`,
+    );
+    const path = join(scratch.path, "a.arrow");
+    const select = `SELECT i::BIGINT AS id, ${columns.join(", ")} FROM range(20000) t(i)`;
+    await writeArrow(path, select, { batchRows: 5000 });
+    await bucket.putFile("in/a.arrow", path);
+    await job.rewrite({
+      input: { path: `s3://${bucket.name}/in/*.arrow`, spool: { path: "spool" } },
+      model: { inputs: { x: ["f7"] } },
+      output: { columns: ["id", "f20"] },
+      on_bad_row: "reject",
+    });
+
+    const result = await expectEnd(runInS3(["run", job.spec, "--json"], { port: proxy.port }), 0);
+    expect(JSON.parse(result.stdout)).toMatchObject({ rows_scored: 19_999, rows_rejected: 1 });
+    const needed = (await stat(path)).size * (3 / 33);
+    // The row that was rejected is read once more, in its batch.
+    expect(proxy.bytesFromServer).toBeLessThan(needed * 1.5 + 128 * 1024);
+    expect(proxy.bytesFromServer).toBeGreaterThan(needed * 0.8);
   });
 });

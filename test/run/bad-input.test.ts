@@ -7,6 +7,7 @@ import { faultsAtAnyMoment, faultsOfFinished, listing, outputRows, partNames } f
 import { query, writeRows } from "../support/parquet.js";
 import { leaveUnfinished, runSpec } from "../support/score.js";
 import { ownJob, plannedTime } from "../support/world.js";
+import { expectEnd } from "../support/cli.js";
 
 /** 300 rows for diabetes-mlp: features f0 to f9 are row / 1000, except what `bad` says of row 137. */
 function features(types: Readonly<Record<string, string>>, bad: Readonly<Record<string, string>>): string {
@@ -42,10 +43,11 @@ describe("a row that cannot be scored", () => {
       await writeRows(join(scratch.path, "in/a.parquet"), features({ f4: type }, {}));
       await writeRows(join(scratch.path, "in/b.parquet"), features({ f4: type }, { f4: value }));
 
-      const { code, stderr } = await runSpec(job.spec);
-
-      expect(code, stderr).toBe(65);
-      expect(stderr).toContain(`scoring ${join(scratch.path, "in/b.parquet")}: row 137, column \`f4\` ${says}\n`);
+      await expectEnd(
+        runSpec(job.spec),
+        65,
+        `scoring ${join(scratch.path, "in/b.parquet")}: row 137, column \`f4\` ${says}\n`,
+      );
       // Rows 0 to 399 of the run lie before its span; what is committed is never more than that, and stays.
       const parts = await partNames(job.out);
       expect(parts.length).toBeLessThanOrEqual(8);
@@ -92,10 +94,7 @@ describe("a shard whose bytes are damaged", () => {
     // Shard 2 is rows 799 to 1399 of the run, in row groups of 150.
     const whole = await damage(job.shard(2), await pageOf(job.shard(2), 2));
 
-    const { code, stderr } = await runSpec(job.spec);
-
-    expect(code, stderr).toBe(65);
-    expect(stderr).toContain(`error: reading ${job.shard(2)}: `);
+    await expectEnd(runSpec(job.spec), 65, `error: reading ${job.shard(2)}: `);
     const parts = await partNames(job.out);
     expect(parts.length).toBeGreaterThanOrEqual(Math.floor(799 / 50));
     expect(parts.length).toBeLessThanOrEqual(Math.floor((799 + 300) / 50));
@@ -126,10 +125,7 @@ describe("a shard whose bytes are damaged", () => {
     const job = await ownJob(scratch.path, "digits-lightgbm");
     await cut(job.shard(1));
 
-    const { code, stderr } = await runSpec(job.spec);
-
-    expect(code, stderr).toBe(65);
-    expect(stderr).toContain(job.shard(1));
+    await expectEnd(runSpec(job.spec), 65, job.shard(1));
     expect((await listing(scratch.path)).filter((line) => line.startsWith("out"))).toEqual([]);
   });
 });
@@ -152,9 +148,7 @@ describe("input that is not all there", () => {
     const late = await readFile(job.shard(4));
     await rm(job.shard(4));
 
-    const early = await runSpec(job.spec);
-    expect(early.code).toBe(75);
-    expect(early.stderr).toMatch(/has 142 rows in 4 files, input\.min_rows is 178/);
+    await expectEnd(runSpec(job.spec), 75, /has 142 rows in 4 files, input\.min_rows is 178/);
     expect((await listing(scratch.path)).filter((line) => line.startsWith("out"))).toEqual([]);
 
     await writeFile(job.shard(4), late);
@@ -166,41 +160,34 @@ describe("input that is not all there", () => {
     const job = await ownJob(scratch.path, "wine-forest");
     await Promise.all(job.shards.map((shard) => rm(shard)));
 
-    const { code, stderr } = await runSpec(job.spec);
-
-    expect(code, stderr).toBe(75);
-    expect(stderr).toMatch(/no file matches in\/\*\.parquet/);
+    await expectEnd(runSpec(job.spec), 75, /no file matches in\/\*\.parquet/);
   });
 });
 
-describe("shards without rows", () => {
-  test("shards without rows among others change nothing", async () => {
-    const job = await ownJob(scratch.path, "wine-forest", { commit_rows: 7 });
-    const empty = `SELECT * FROM read_parquet('${job.shard(0)}') LIMIT 0`;
-    for (const name of ["part-00000-0", "part-00001-a", "part-00001-b", "part-00009", "a"]) {
-      await writeRows(join(scratch.path, "in", `${name}.parquet`), empty);
-    }
+test("shards without rows among others change nothing", async () => {
+  const job = await ownJob(scratch.path, "wine-forest", { commit_rows: 7 });
+  const empty = `SELECT * FROM read_parquet('${job.shard(0)}') LIMIT 0`;
+  for (const name of ["part-00000-0", "part-00001-a", "part-00001-b", "part-00009", "a"]) {
+    await writeRows(join(scratch.path, "in", `${name}.parquet`), empty);
+  }
 
-    expect((await runSpec(job.spec)).summary).toMatchObject({
-      status: "complete",
-      rows_scored: 178,
-      spans_planned: 26,
-    });
-    expect(differences(await outputRows(job.out), await goldenRows(job.fixture))).toEqual([]);
+  expect((await runSpec(job.spec)).summary).toMatchObject({
+    status: "complete",
+    rows_scored: 178,
+    spans_planned: 26,
   });
+  expect(differences(await outputRows(job.out), await goldenRows(job.fixture))).toEqual([]);
+});
 
-  test("shards without rows alone are a finished run without parts if min_rows is 0", async () => {
-    const job = await ownJob(scratch.path, "wine-forest", { input: { min_rows: 0 } });
-    await writeRows(join(scratch.path, "in/empty.parquet"), `SELECT * FROM read_parquet('${job.shard(0)}') LIMIT 0`);
-    await Promise.all(job.shards.map((shard) => rm(shard)));
-    await copyFile(join(scratch.path, "in/empty.parquet"), join(scratch.path, "in/empty-too.parquet"));
+test("shards without rows alone are a finished run without parts if min_rows is 0", async () => {
+  const job = await ownJob(scratch.path, "wine-forest", { input: { min_rows: 0 } });
+  await writeRows(join(scratch.path, "in/empty.parquet"), `SELECT * FROM read_parquet('${job.shard(0)}') LIMIT 0`);
+  await Promise.all(job.shards.map((shard) => rm(shard)));
+  await copyFile(join(scratch.path, "in/empty.parquet"), join(scratch.path, "in/empty-too.parquet"));
 
-    const { summary, code } = await runSpec(job.spec);
-
-    expect(code).toBe(0);
-    expect(summary).toMatchObject({ status: "complete", rows_planned: 0, spans_planned: 0 });
-    expect(await partNames(job.out)).toEqual([]);
-    expect(await faultsOfFinished(job.out, 0)).toEqual([]);
-    expect((await runSpec(job.spec)).summary).toMatchObject({ status: "already_complete" });
-  });
+  const { summary } = await expectEnd(runSpec(job.spec), 0);
+  expect(summary).toMatchObject({ status: "complete", rows_planned: 0, spans_planned: 0 });
+  expect(await partNames(job.out)).toEqual([]);
+  expect(await faultsOfFinished(job.out, 0)).toEqual([]);
+  expect((await runSpec(job.spec)).summary).toMatchObject({ status: "already_complete" });
 });

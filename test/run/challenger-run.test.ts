@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
 import { type Found, outputs, shifted } from "../support/challenger.js";
-import { projectFolder, runCli, runHere } from "../support/cli.js";
+import { expectEnd, projectFolder, runCli, runHere } from "../support/cli.js";
 import { query } from "../support/parquet.js";
 import { scratch, type SpecOverrides, writeSpec } from "../support/job.js";
 import { lastJson } from "../support/nights.js";
@@ -43,7 +43,7 @@ async function rowsAlone(): Promise<readonly Record<string, unknown>[]> {
     model: { path: shifted, outputs },
     output: { columns: ["id"], parquet: { path: alone } },
   });
-  expect((await run(spec)).code).toBe(0);
+  await expectEnd(run(spec), 0);
   const rows = await query(`SELECT * FROM read_parquet('${alone}/*.parquet', file_row_number = false)`);
   await rm(alone, { recursive: true });
   return rows;
@@ -82,8 +82,7 @@ describe("the run of a challenger", () => {
   test("its predictions are those of a job with that model alone, numbered, where no pattern for Parquet files finds them", async () => {
     const alone = await rowsAlone();
     const spec = await writeSpec(scratch.path, fixture, { ...jobOf(), checks: {} });
-    const done = await run(spec);
-    expect(done.code, done.stderr).toBe(0);
+    const done = await expectEnd(run(spec), 0);
     const found = await predictions();
     expect(found.map(({ _row }) => _row)).toEqual(Array.from({ length: 569 }, (_, row) => row));
     expect(byId(found.map(({ _row, ...row }) => row))).toEqual(byId(alone));
@@ -104,13 +103,12 @@ describe("the run of a challenger", () => {
 
   test("killed at any moment, with two workers, held and discarded: the comparison is whole or absent, and so is every row", async () => {
     const spec = await writeSpec(scratch.path, fixture, jobOf({ checks: { sql: { many: "count(*) > 1000" } } }));
-    const whole = await run(spec);
-    expect(whole.code, whole.stderr).toBe(67);
+    const whole = await expectEnd(run(spec), 67);
     const expected = lastJson(whole)["challenger"];
     expect(expected).toMatchObject({ rows_compared: 569, rows_missed: {} });
     await rm(join(scratch.path, "out"), { recursive: true });
     // A worker whose share is done compares nothing yet.
-    expect((await run(spec, "--worker", "0/2")).code).toBe(0);
+    await expectEnd(run(spec, "--worker", "0/2"), 0);
     expect(await resultNames()).toEqual([]);
     let kills = 0;
     for (const parts of torture ? Array.from({ length: 14 }, (_, index) => 17 + index) : [18, 23, 25, 28, 30]) {
@@ -131,14 +129,13 @@ describe("the run of a challenger", () => {
     const [one, other] = await Promise.all([run(spec, "--worker", "0/2"), run(spec, "--worker", "1/2")]);
     expect([0, 67]).toContain(one.code);
     expect([0, 67]).toContain(other.code);
-    const held = await run(spec);
-    expect(held.code, held.stderr).toBe(67);
+    await expectEnd(run(spec), 67);
     expect((await resultNames()).length).toBe(1);
     const status = lastJson(await runHere(["status", spec, "--json"]));
     expect(status).toMatchObject({ status: "held" });
     expect(figuresOf(status["challenger"])).toEqual(figuresOf(expected));
     expect((await predictions()).map(({ _row }) => _row)).toEqual(Array.from({ length: 569 }, (_, row) => row));
-    expect((await runHere(["discard", spec, "--reason", "too few"])).code).toBe(0);
+    await expectEnd(runHere(["discard", spec, "--reason", "too few"]), 0);
     expect(lastJson(await runHere(["status", spec, "--json"]))["challenger"]).toEqual(status["challenger"]);
   }, 240_000);
 
@@ -147,8 +144,10 @@ describe("the run of a challenger", () => {
       sha256: string;
     };
     const model = { sha256, inputs: undefined, outputs: { p: "probabilities[1]" } };
-    const done = await run(await writeSpec(scratch.path, fixture, jobOf({ model, challenger: { path: shifted } })));
-    expect(done.code, done.stderr).toBe(0);
+    const done = await expectEnd(
+      run(await writeSpec(scratch.path, fixture, jobOf({ model, challenger: { path: shifted } }))),
+      0,
+    );
     expect(lastJson(done)["challenger"]).toMatchObject({ model: shifted, rows_compared: 569 });
   });
 
@@ -156,7 +155,7 @@ describe("the run of a challenger", () => {
     const dated = { params: { ds: "2026-01-01" }, output: { columns: ["id"], parquet: { path: "out/dt=${ds}" } } };
     const spec = await writeSpec(scratch.path, fixture, jobOf(dated));
     for (const day of ["2026-01-01", "2026-01-02"]) {
-      expect((await run(spec, "--param", `ds=${day}`)).code).toBe(0);
+      await expectEnd(run(spec, "--param", `ds=${day}`), 0);
     }
     const [first, second] = ["2026-01-01", "2026-01-02"].map((day) => join(scratch.path, `out/dt=${day}`)) as [
       string,
@@ -169,13 +168,11 @@ describe("the run of a challenger", () => {
     const keys = join(scratch.path, "keys.txt");
     await writeFile(keys, key);
 
-    const erased = await runHere(["erase", spec, "--keys", keys, "--key", "id"]);
-    expect(erased.code, erased.stderr).toBe(0);
+    const erased = await expectEnd(runHere(["erase", spec, "--keys", keys, "--key", "id"]), 0);
     expect(erased.stdout).toContain("erased 4 rows");
     expect(await stored(first)).not.toContain(key);
     expect(await stored(second)).not.toContain(key);
-    const pruned = await runHere(["prune", spec, "--keep", "1"]);
-    expect(pruned.code, pruned.stderr).toBe(0);
+    await expectEnd(runHere(["prune", spec, "--keep", "1"]), 0);
     expect(await readdir(join(first, "_challenger"))).toEqual(["_infer-batch"]);
     expect(await stored(second)).toHaveLength(568);
     // What is left of a pruned run says nothing of single rows.
@@ -199,17 +196,15 @@ describe("the run of a challenger", () => {
   test.skipIf(process.getuid?.() === 0)("a folder that may not be written costs no row either", async () => {
     await mkdir(folder(), { recursive: true });
     await chmod(folder(), 0o555);
-    const done = await run(await writeSpec(scratch.path, fixture, jobOf()));
-    expect([done.code, done.stderr]).toEqual([0, expect.stringContaining("challenger: not whole")]);
+    await expectEnd(run(await writeSpec(scratch.path, fixture, jobOf())), 0, "challenger: not whole");
   });
 
   test("a run that reuses predictions is compared with all of its challenger's", async () => {
     const overrides = { params: { ds: "1" }, reuse: { key: ["id"] } };
     const output = { columns: ["id"], parquet: { path: "out/${ds}" } };
     const spec = await writeSpec(scratch.path, fixture, jobOf({ ...overrides, output }));
-    expect((await run(spec)).code).toBe(0);
-    const done = await run(spec, "--new-run", "--reuse");
-    expect(done.code, done.stderr).toBe(0);
+    await expectEnd(run(spec), 0);
+    const done = await expectEnd(run(spec, "--new-run", "--reuse"), 0);
     expect(lastJson(done)).toMatchObject({ rows_reused: 569, challenger: { rows_compared: 569 } });
   });
 });
@@ -222,10 +217,9 @@ s3.describe("in S3,", () => {
     const challenger = { path: join(projectFolder, "fixtures/models/diabetes-mlp-quantised.onnx") };
     const target = { bucket, port: s3.server().port };
     const { spec } = await s3OutputJob(scratch.path, target, { checks: {}, commit_rows: 100, challenger });
-    expect((await run(spec, "--worker", "0/2")).code).toBe(0);
+    await expectEnd(run(spec, "--worker", "0/2"), 0);
     for (const args of [["--worker", "1/2"], ["--new-run"]]) {
-      const done = await run(spec, ...args);
-      expect(done.code, done.stderr).toBe(0);
+      const done = await expectEnd(run(spec, ...args), 0);
       expect(lastJson(done)["challenger"]).toMatchObject({ rows_compared: 442, rows_missed: {} });
     }
   });
@@ -244,8 +238,7 @@ postgres.describe("in a database,", () => {
         output: { lineage: mode !== "replace", postgres: { mode, ...key } },
       });
       for (const date of ["2026-11-20", "2026-11-21"]) {
-        const done = await run(spec, "--param", `ds=${date}`);
-        expect(done.code, done.stderr).toBe(0);
+        const done = await expectEnd(run(spec, "--param", `ds=${date}`), 0);
         const { rows_compared: rows, rows_missed: missed, outputs: compared } = lastJson(done)["challenger"] as Found;
         expect([rows, missed]).toEqual([569, {}]);
         expect(compared.p.most_different).toHaveLength(10);

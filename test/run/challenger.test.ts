@@ -12,7 +12,7 @@ import {
   shifted,
   swapped,
 } from "../support/challenger.js";
-import { type CliResult, projectFolder, runHere } from "../support/cli.js";
+import { type CliResult, expectEnd, projectFolder, runHere } from "../support/cli.js";
 import { scratch, type SpecOverrides, writeSpec } from "../support/job.js";
 import { lastJson } from "../support/nights.js";
 import { writePgSpec } from "../support/pg-job.js";
@@ -40,8 +40,7 @@ async function resultIn(folder: string): Promise<string> {
 }
 
 const command = async (...args: string[]): Promise<Record<string, unknown>> => {
-  const done = await runHere([...args, "--json"]);
-  expect(done.code, done.stderr).toBe(0);
+  const done = await expectEnd(runHere([...args, "--json"]), 0);
   return lastJson(done);
 };
 
@@ -73,8 +72,7 @@ describe("a run with a challenger", () => {
 
   test("the agreement in the report, status and stats is that of numpy and scipy, and only stats has keys", async () => {
     const spec = await write(scratch.path, { report: { html: "page.html" } });
-    const done = await runHere(["run", spec, "--json"]);
-    expect(done.code, done.stderr).toBe(0);
+    const done = await expectEnd(runHere(["run", spec, "--json"]), 0);
     expectFigures(lastJson(done)["challenger"] as Found, python.swapped);
     expectFigures((await command("status", spec))["challenger"] as Found, python.swapped);
     const stats = await statsOf(spec);
@@ -131,10 +129,9 @@ describe("a run with a challenger", () => {
     const model = join(scratch.path, "challenger.onnx");
     await copyFile(shifted, model);
     const spec = await write(scratch.path, { challenger: { path: model, inputs: undefined } });
-    expect((await runHere(["run", spec, "--worker", "0/2"])).code).toBe(0);
+    await expectEnd(runHere(["run", spec, "--worker", "0/2"]), 0);
     await rm(model);
-    const gone = await runHere(["run", spec, "--json"]);
-    expect([gone.code, gone.stderr]).toEqual([0, expect.stringMatching(/challenger: not whole.*no such file/)]);
+    const gone = await expectEnd(runHere(["run", spec, "--json"]), 0, /challenger: not whole.*no such file/);
     expect(lastJson(gone)).toMatchObject({ status: "complete", rows_scored: 269 });
     expect(lastJson(gone)).not.toHaveProperty("challenger");
     expect(await command("stats", spec)).not.toHaveProperty("challenger");
@@ -143,11 +140,21 @@ describe("a run with a challenger", () => {
     const changed = (await command("run", spec, "--new-run"))["challenger"];
     expect(changed).toMatchObject({ rows_compared: 569, outputs: { p: { largest_difference: 0 } } });
     await copyFile(shifted, model);
-    expect((await runHere(["run", spec, "--new-run"])).code).toBe(0);
+    await expectEnd(runHere(["run", spec, "--new-run"]), 0);
     // Another model in place of the one of a run that is over is compared, too.
     await copyFile(join(projectFolder, "fixtures/models/cancer-logistic.onnx"), model);
-    const found = (await command("run", spec, "--new-run"))["challenger"];
-    expect(found).toMatchObject({ rows_compared: 569, outputs: { p: { largest_difference: 0 } } });
+    const again = await command("run", spec, "--new-run");
+    const same = { rows_compared: 569, outputs: { p: { largest_difference: 0 } } };
+    expect(again["challenger"]).toMatchObject(same);
+
+    const plans = join(scratch.path, "out/_challenger/_infer-batch");
+    const [last = ""] = (await readdir(plans))
+      .filter((name) => name.includes(".challenger-"))
+      .toSorted()
+      .slice(-1);
+    expect(await readFile(join(plans, last, "plan.json"), "utf8")).toContain(last);
+    await writeFile(join(plans, last, "plan.json"), "{");
+    expect((await command("run", spec, "--new-run"))["challenger"]).toMatchObject(same);
   });
 
   test("a challenger that cannot be loaded or bound ends planning with 64, names the key, and plans nothing", async () => {
@@ -168,8 +175,7 @@ describe("a run with a challenger", () => {
       ],
       [{ sha256: "0".repeat(64) }, /its sha256 is [\da-f]{64}, but challenger\.sha256 is 0{64}/],
     ] as const) {
-      const refused = await runHere(["run", await write(scratch.path, { challenger })]);
-      expect([refused.code, refused.stderr]).toEqual([64, expect.stringMatching(found)]);
+      await expectEnd(runHere(["run", await write(scratch.path, { challenger })]), 64, found);
     }
     expect(await readdir(scratch.path)).not.toContain("out");
   });
@@ -177,12 +183,10 @@ describe("a run with a challenger", () => {
   test("a column that neither model finds is named for the job's own model, and the input is asked about", async () => {
     const inputs = { input: ["absent", second, ...others] };
     const spec = await write(scratch.path, { model: { outputs, inputs }, challenger: { inputs } });
-    const refused = await runHere(["plan", spec]);
-    expect(refused.code).toBe(64);
-    expect(refused.stderr).toMatch(
+    const refused = await expectEnd(
+      runHere(["plan", spec]),
+      64,
       /^error: binding .*cancer-logistic\.onnx .*: model\.inputs\.input names column `absent`/,
-    );
-    expect(refused.stderr).toContain(
       "hint: if earlier runs had it, the input is incomplete: write it again; else correct",
     );
     expect(refused.stderr).not.toContain("challenger");
@@ -214,8 +218,7 @@ postgres.describe("in a database,", () => {
       ...rest,
       output: { postgres: { mode: "append" } },
     });
-    const refused = await runHere(["validate", spec]);
-    expect([refused.code, refused.stderr]).toEqual([64, expect.stringContaining("set output.lineage to true")]);
+    await expectEnd(runHere(["validate", spec]), 64, "set output.lineage to true");
   });
 
   test("a challenger needs a table whose name leaves room for that of its own", async () => {
@@ -226,7 +229,7 @@ postgres.describe("in a database,", () => {
       const spec = await writePgSpec(scratch.path, fixtureNamed("cancer-logistic"), database, { ...jobOf(), output });
       return await runHere(["validate", spec]);
     };
-    expect((await validate(52)).code).toBe(0);
-    expect(await validate(53)).toMatchObject({ code: 64, stderr: expect.stringContaining("longer than 52 letters") });
+    await expectEnd(validate(52), 0);
+    await expectEnd(validate(53), 64, "longer than 52 letters");
   });
 });

@@ -6,7 +6,7 @@ import type { RunSink, Sink, StoredPlan } from "#src/targets/target.js";
 import { JobError } from "#src/base/errors.js";
 import { sha256Of } from "#src/base/sha256.js";
 import { dailyJob, type DailyJob } from "../support/backfill-job.js";
-import { type CliResult, runHere } from "../support/cli.js";
+import { type CliResult, expectEnd, runHere } from "../support/cli.js";
 import { scratch, scratchFolder } from "../support/job.js";
 import { outputRows } from "../support/output.js";
 import { lastJson } from "../support/nights.js";
@@ -22,7 +22,7 @@ const run = (job: DailyJob, ...args: string[]): Promise<CliResult> =>
 async function failedRun(folder: string, commitRows: number): Promise<DailyJob> {
   const job = await dailyJob(folder, { commit_rows: commitRows });
   await job.damage(day);
-  expect((await run(job)).code).toBe(65);
+  await expectEnd(run(job), 65);
   return job;
 }
 
@@ -31,10 +31,7 @@ test("a run of which nothing is committed is planned anew when its spec is corre
   const columns = { age: "coalesce(age, 0)" };
   await dailyJob(scratch.path, { commit_rows: 500, input: { columns } });
   await job.damage(day);
-  const corrected = await run(job);
-  expect(corrected.code, corrected.stderr).toBe(0);
-  expect(corrected.stderr).toContain("planning a new run in place of daily-");
-  expect(corrected.stderr).toContain("input.columns");
+  await expectEnd(run(job), 0, "planning a new run in place of daily-", "input.columns");
   expect(await outputRows(job.out(day))).toHaveLength(442);
   expect((await run(job)).stdout).toContain("already complete");
 });
@@ -42,7 +39,7 @@ test("a run of which nothing is committed is planned anew when its spec is corre
 test("a run of which nothing is committed is planned anew when its input is corrected after a failure", async () => {
   const job = await failedRun(scratch.path, 500);
   await job.arrive(day);
-  expect(await run(job)).toMatchObject({ code: 0 });
+  await expectEnd(run(job), 0);
   expect(lastJson(await runHere(["history", job.spec, "--param", `ds=${day}`, "--json"]))).toMatchObject({
     runs: [{ status: "published" }, { status: "abandoned" }],
   });
@@ -52,11 +49,7 @@ test("a new run that cannot be planned abandons no run, and the log does not say
   const job = await failedRun(scratch.path, 500);
   await dailyJob(scratch.path, { commit_rows: 500, input: { columns: { age: "no_such_column" } } });
   await job.damage(day);
-  const refused = await run(job, "--new-run");
-  expect([refused.code, refused.stderr]).toEqual([
-    64,
-    expect.stringContaining("planning a new run in place of daily-"),
-  ]);
+  const refused = await expectEnd(run(job, "--new-run"), 64, "planning a new run in place of daily-");
   expect(refused.stderr).not.toContain("abandon");
   await dailyJob(scratch.path, { commit_rows: 500 });
   await job.arrive(day);
@@ -69,15 +62,15 @@ test("a failed run with a committed span, and one of several workers, still ends
   const job = await failedRun(scratch.path, 500);
   await dailyJob(scratch.path, { commit_rows: 500, input: { columns: { age: "coalesce(age, 0)" } } });
   await job.damage(day);
-  expect(await run(job, "--worker", "0/2")).toMatchObject({ code: 66 });
+  await expectEnd(run(job, "--worker", "0/2"), 66);
 
   await using other = await scratchFolder();
   const begun = await dailyJob(other.path, { commit_rows: 20, ...reject, max_rejects: 0 });
   await begun.damage(day);
-  expect((await run(begun)).code).toBe(65);
+  await expectEnd(run(begun), 65);
   await dailyJob(other.path, { commit_rows: 20, input: { columns: { age: "coalesce(age, 0)" } } });
   await begun.damage(day);
-  expect(await run(begun)).toMatchObject({ code: 66, stderr: expect.stringContaining("--new-run") });
+  await expectEnd(run(begun), 66, "--new-run");
 });
 
 test("a failed run still ends with 66 when its spec changes while another attempt works on it", async () => {
@@ -111,5 +104,5 @@ test("a run that was stopped by a signal before it committed anything still ends
   await toldAt(stopped.sink, (stored as StoredPlan).plan.runId).failed(new JobError("SIGTERM", "stopped by SIGTERM"));
   await dailyJob(scratch.path, { commit_rows: 500, input: { columns: { age: "coalesce(age, 0)" } } });
   await job.damage(day);
-  expect(await run(job)).toMatchObject({ code: 66 });
+  await expectEnd(run(job), 66);
 });

@@ -2,16 +2,140 @@ import { createHash } from "node:crypto";
 import { readFile, rm, truncate, writeFile } from "node:fs/promises";
 import { basename, join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { runHere } from "../support/cli.js";
+import { expectEnd, runHere } from "../support/cli.js";
+import { holdRun } from "../support/faulty.js";
 import { differences, goldenRows } from "../support/golden.js";
 import { scratch } from "../support/job.js";
 import { faultsOfFinished, listing, outputRows, partNames, spanOfName } from "../support/output.js";
-import { runSpec, scoreHere } from "../support/score.js";
-import { holdRun } from "../support/faulty.js";
+import { leaveUnfinished, runSpec, scoreHere } from "../support/score.js";
+import { torture } from "../support/torture.js";
 import { until } from "../support/waiting.js";
 import { type OwnJob, ownJob } from "../support/world.js";
-import { cases, commitRows, id, partOf, plan, unfinished } from "../support/damage-cases.js";
-import { torture } from "../support/torture.js";
+
+const commitRows = 100;
+
+const id = "cancer-logistic-4f53cda18c2b";
+
+const plan = (number = 1): string => `_infer-batch/${id}${number === 1 ? "" : `-r${number}`}/plan.json`;
+
+const otherPlan = { commit_rows: commitRows, model: { cast: "lossy" } };
+
+async function partOf({ out }: OwnJob, span: number): Promise<string> {
+  const name = (await partNames(out)).find((candidate) => spanOfName(candidate) === span);
+  return join(out, name ?? "");
+}
+
+async function finished(job: OwnJob): Promise<void> {
+  await scoreHere(job.spec);
+}
+
+async function unfinished(job: OwnJob): Promise<void> {
+  await leaveUnfinished(job.spec, job.out, (span) => span < 4);
+}
+
+async function twice(job: OwnJob): Promise<void> {
+  await scoreHere(job.spec);
+  await scoreHere(job.spec, { newRun: true });
+}
+
+interface Case {
+  readonly what: string;
+  readonly before: (job: OwnJob) => Promise<void>;
+  readonly damage: (job: OwnJob) => Promise<void>;
+  readonly says: RegExp;
+  /** Of the run that `--new-run` then opens. */
+  readonly number?: number;
+}
+
+const cases: readonly Case[] = [
+  {
+    what: "a finished run without one of its parts",
+    before: finished,
+    damage: async (job) => rm(await partOf(job, 1)),
+    says: /part-00001.*: it is gone, the manifest says/,
+  },
+  {
+    what: "a finished run with a part that was cut short",
+    before: finished,
+    damage: async (job) => truncate(await partOf(job, 2), 400),
+    says: /part-00002.*: it has 400 bytes, the manifest says/,
+  },
+  {
+    what: "a finished run without its manifest",
+    before: finished,
+    damage: ({ out }) => rm(join(out, "_manifest.json")),
+    says: /_manifest.json: it is gone or damaged/,
+  },
+  {
+    what: "a finished run with a damaged manifest",
+    before: finished,
+    damage: ({ out }) => truncate(join(out, "_manifest.json"), 100),
+    says: /_manifest.json: it is gone or damaged/,
+  },
+  {
+    what: "an unfinished run with a part that was cut short",
+    before: unfinished,
+    damage: async (job) => truncate(await partOf(job, 2), 400),
+    says: /part-00002/,
+  },
+  {
+    what: "an unfinished run with an empty part",
+    before: unfinished,
+    damage: async (job) => truncate(await partOf(job, 0), 0),
+    says: /part-00000/,
+  },
+  {
+    what: "a finished run with a damaged plan",
+    before: finished,
+    damage: ({ out }) => truncate(join(out, plan()), 100),
+    says: /plan.json: it is damaged, or of another version/,
+  },
+  {
+    what: "an unfinished run with a damaged plan",
+    before: unfinished,
+    damage: ({ out }) => truncate(join(out, plan()), 100),
+    says: /plan.json: it is damaged, or of another version/,
+  },
+  {
+    what: "a finished run that lost its plan, and is planned otherwise by now",
+    before: finished,
+    damage: async (job) => {
+      await rm(join(job.out, plan()));
+      await job.rewrite(otherPlan);
+    },
+    says: /_manifest.json: it belongs to plan [0-9a-f]{64}, and the folder's plan is/,
+  },
+  {
+    what: "an unfinished run that lost its plan, and is planned otherwise by now",
+    before: unfinished,
+    damage: async (job) => {
+      await rm(join(job.out, plan()));
+      await job.rewrite(otherPlan);
+    },
+    says: /part-00000.*labelled as span 0 of run cancer-logistic-\w+, plan \w+; 3 more parts are damaged/,
+  },
+  {
+    what: "a second run that lost its plan",
+    before: twice,
+    damage: ({ out }) => rm(join(out, plan(2))),
+    says: /it has parts of run cancer-logistic-\w+-r2, and no .*plan.json/,
+    number: 3,
+  },
+  {
+    what: "a second run with a damaged plan",
+    before: twice,
+    damage: ({ out }) => truncate(join(out, plan(2)), 100),
+    says: /plan.json: it is damaged, or of another version/,
+    number: 3,
+  },
+  {
+    what: "a second run whose plans are all gone",
+    before: twice,
+    damage: ({ out }) => rm(join(out, "_infer-batch"), { recursive: true }),
+    says: /it has parts of run cancer-logistic-\w+-r2, and no .*plan.json/,
+    number: 3,
+  },
+];
 
 async function jobIn(folder: string): Promise<OwnJob> {
   return await ownJob(folder, "cancer-logistic", { commit_rows: commitRows });
@@ -42,8 +166,7 @@ describe("a damaged output", () => {
       await one.damage(job);
 
       const status = await runHere(["status", job.spec]);
-      const refused = await runSpec(job.spec);
-      expect(refused.code, refused.stderr).toBe(66);
+      const refused = await expectEnd(runSpec(job.spec), 66);
       expect(refused.stderr).toMatch(one.says);
       expect(refused.stderr).toMatch(/hint: .*; or start over with infer-batch run \S+ --new-run/);
       if (!one.what.includes("otherwise")) {
@@ -69,8 +192,7 @@ describe("a damaged output", () => {
     await truncate(await partOf(job, 3), 7);
     await rm(await partOf(job, 5));
 
-    const { code, stdout, stderr } = await runHere(["status", job.spec]);
-    expect(code, stderr).toBe(66);
+    const { stdout, stderr } = await expectEnd(runHere(["status", job.spec]), 66);
     expect(stdout.trimEnd().split("\n")).toEqual([
       `${id}: damaged, 6 spans planned (569 rows) -> ${job.out}`,
       expect.stringMatching(/\/part-00001.*: it is gone, the manifest says \d+ bytes$/),
@@ -78,8 +200,7 @@ describe("a damaged output", () => {
       expect.stringMatching(/\/part-00005.*: it is gone, the manifest says \d+ bytes$/),
     ]);
     expect(stderr).toMatch(/^error: checking .*part-00001.*: it is gone, .*; 2 more parts are damaged\n {2}hint: /);
-    const json = await runHere(["status", job.spec, "--json"]);
-    expect(json.code).toBe(66);
+    const json = await expectEnd(runHere(["status", job.spec, "--json"]), 66);
     expect(JSON.parse(json.stdout)).toMatchObject({
       run_id: id,
       status: "damaged",
@@ -93,8 +214,7 @@ describe("a damaged output", () => {
     const job = await jobIn(scratch.path);
     await scoreHere(job.spec);
     await truncate(join(job.out, plan()), 100);
-    const { code, stdout } = await runHere(["status", job.spec, "--json"]);
-    expect(code).toBe(66);
+    const { stdout } = await expectEnd(runHere(["status", job.spec, "--json"]), 66);
     expect(JSON.parse(stdout)).toMatchObject({
       run_id: id,
       status: "damaged",
@@ -109,8 +229,7 @@ describe("a damaged output", () => {
     await unfinished(job);
     await truncate(await partOf(job, 0), 400);
     await writeFile(await partOf(job, 2), "id,label\n1,1\n");
-    const { code, stdout, stderr } = await runHere(["status", job.spec]);
-    expect(code, stderr).toBe(66);
+    const { stdout } = await expectEnd(runHere(["status", job.spec]), 66);
     const lines = stdout.trimEnd().split("\n").slice(1);
     expect(lines.map((line) => basename(line.split(": ", 1)[0] ?? ""))).toEqual([
       basename(await partOf(job, 0)),
@@ -129,8 +248,7 @@ describe("a damaged output", () => {
     const call = "rename control/withdrawn/own/_SUCCESS #1";
     const slow = await holdRun(job.spec, { out: job.out, call, held, args: ["--new-run"] });
     expect(await visible()).toEqual(before);
-    const { code, stderr } = await slow.release();
-    expect(code, stderr).toBe(0);
+    await expectEnd(slow.release(), 0);
     await expectWhole(job, 2);
   });
 
@@ -144,9 +262,7 @@ describe("a damaged output", () => {
     await rm(join(out, plan(2)));
     expect(await scoreHere(spec, { newRun: true })).toMatchObject({ runId: `${id}-r3`, status: "complete" });
 
-    const { code, stderr } = await late.release();
-
-    expect(code, stderr).toBe(66);
+    await expectEnd(late.release(), 66);
     await expectWhole(job, 3);
   });
 
@@ -157,9 +273,7 @@ describe("a damaged output", () => {
     const text = await readFile(path, "utf8");
     await writeFile(path, resealed(text.replace('"version": 1', '"version": 2')));
     const before = await listing(job.out);
-    const { code, stderr } = await runSpec(job.spec);
-    expect(code, stderr).toBe(66);
-    expect(stderr).toMatch(/plan.json: it is damaged, or of another version of infer-batch/);
+    await expectEnd(runSpec(job.spec), 66, /plan.json: it is damaged, or of another version of infer-batch/);
     expect(await listing(job.out)).toEqual(before);
   });
 

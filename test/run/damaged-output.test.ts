@@ -8,6 +8,7 @@ import { listing, outputRows, partNames } from "../support/output.js";
 import { query, writeRows } from "../support/parquet.js";
 import { leaveUnfinished, runSpec, scoreHere } from "../support/score.js";
 import { fixtureNamed, type OwnJob, ownJob } from "../support/world.js";
+import { expectEnd } from "../support/cli.js";
 
 const commitRows = 100;
 
@@ -91,56 +92,32 @@ const damages: readonly Damage[] = [
   },
 ];
 
-describe("an unfinished run", () => {
-  test.each(damages)("an unfinished run is refused, naming the file, when a part $what", async ({ damage, says }) => {
-    const job = await ownJob(scratch.path, "cancer-logistic", { commit_rows: commitRows });
-    await leaveUnfinished(job.spec, job.out, (span) => span < 4);
-    const part = await partOf(job, 2);
-    await damage(part, job);
-    const before = await listing(job.out);
+test.each(damages)("an unfinished run is refused, naming the file, when a part $what", async ({ damage, says }) => {
+  const job = await ownJob(scratch.path, "cancer-logistic", { commit_rows: commitRows });
+  await leaveUnfinished(job.spec, job.out, (span) => span < 4);
+  const part = await partOf(job, 2);
+  await damage(part, job);
+  const before = await listing(job.out);
 
-    const { code, stderr } = await runSpec(job.spec);
+  await expectEnd(runSpec(job.spec), 66, part, says);
+  expect(await listing(job.out)).toEqual(before);
 
-    expect(code, stderr).toBe(66);
-    expect(stderr).toContain(part);
-    expect(stderr).toMatch(says);
-    expect(await listing(job.out)).toEqual(before);
-
-    // As the hint says: without the part, its span is scored anew.
-    await rm(part);
-    const { summary } = await runSpec(job.spec);
-    expect(summary).toMatchObject({ status: "complete", spans_resumed: 3 });
-    expect(differences(await outputRows(job.out), await goldenRows(job.fixture))).toEqual([]);
-  });
-
-  test("an unfinished run is refused when its plan is damaged", async () => {
-    const job = await ownJob(scratch.path, "cancer-logistic", { commit_rows: commitRows });
-    await leaveUnfinished(job.spec, job.out, (span) => span < 4);
-    const plan = (await listing(job.out))
-      .map((line) => line.split(" ", 1)[0] ?? "")
-      .find((name) => name.endsWith("plan.json"));
-    await truncate(join(job.out, plan ?? ""), 100);
-
-    const { code, stderr } = await runSpec(job.spec);
-
-    expect(code, stderr).toBe(66);
-    expect(stderr).toContain("plan.json: it is damaged, or of another version");
-  });
+  // As the hint says: without the part, its span is scored anew.
+  await rm(part);
+  const { summary } = await runSpec(job.spec);
+  expect(summary).toMatchObject({ status: "complete", spans_resumed: 3 });
+  expect(differences(await outputRows(job.out), await goldenRows(job.fixture))).toEqual([]);
 });
 
-test.each([
-  { what: "is cut short", damage: (part: string) => truncate(part, 400) },
-  { what: "is gone", damage: (part: string) => rm(part) },
-])("a finished run is refused, naming the file, when a part $what", async ({ damage }) => {
+test("an unfinished run is refused when its plan is damaged", async () => {
   const job = await ownJob(scratch.path, "cancer-logistic", { commit_rows: commitRows });
-  await scoreHere(job.spec);
-  const part = await partOf(job, 3);
-  await damage(part);
+  await leaveUnfinished(job.spec, job.out, (span) => span < 4);
+  const plan = (await listing(job.out))
+    .map((line) => line.split(" ", 1)[0] ?? "")
+    .find((name) => name.endsWith("plan.json"));
+  await truncate(join(job.out, plan ?? ""), 100);
 
-  const { code, stderr } = await runSpec(job.spec);
-
-  expect(code, stderr).toBe(66);
-  expect(stderr).toContain(part);
+  await expectEnd(runSpec(job.spec), 66, "plan.json: it is damaged, or of another version");
 });
 
 describe("a finished run with checks", () => {
@@ -153,21 +130,17 @@ describe("a finished run with checks", () => {
     "a run that lost a $what is finished anew as the hint says, with the profile that it had",
     async ({ checks, gone }) => {
       const nights = await nightlyJob(scratch.path, { checks });
-      const first = await nights.night("run", date, "--json");
-      expect(first.code, first.stderr).toBe(0);
+      const first = await expectEnd(nights.night("run", date, "--json"), 0);
       const out = nights.folder(date);
       const control = join(out, "_infer-batch", String(lastJson(first)["run_id"]));
       const profile = await readFile(join(control, "profile.json"), "utf8");
       expect(profile).toContain('"features"');
       const lost = (await readdir(out)).find((name) => gone.test(name)) ?? expect.fail("no such file");
       await rm(join(out, lost));
-      const refused = await nights.night("run", date);
-      expect([refused.code, refused.stderr]).toEqual([66, expect.stringContaining("delete _SUCCESS")]);
+      await expectEnd(nights.night("run", date), 66, "delete _SUCCESS");
 
       await rm(join(out, "_SUCCESS"));
-      const again = await nights.night("run", date, "--json");
-
-      expect(again.code, again.stderr).toBe(0);
+      const again = await expectEnd(nights.night("run", date, "--json"), 0);
       expect(lastJson(again)).toMatchObject({ status: "complete", rows_scored: gone.test("part-00003.") ? 100 : 0 });
       expect(await readFile(join(control, "profile.json"), "utf8")).toBe(profile);
       expect(differences(await outputRows(out), await goldenRows(fixtureNamed("diabetes-mlp")))).toEqual([]);
@@ -176,53 +149,47 @@ describe("a finished run with checks", () => {
 
   test("a staged run that lost a part must be restored or replaced, because running it again scores nothing", async () => {
     const nights = await nightlyJob(scratch.path);
-    expect((await nights.night("run", date)).code).toBe(0);
+    await expectEnd(nights.night("run", date), 0);
     const out = nights.folder(date);
     const [, lost = expect.fail("no part")] = await partNames(out);
     await rm(join(out, lost));
 
-    const { code, stderr } = await nights.night("run", date);
-
-    expect(code, stderr).toBe(66);
-    expect(stderr).toMatch(
+    await expectEnd(
+      nights.night("run", date),
+      66,
       /it is gone, .*\n {2}hint: restore it; or start over with infer-batch run \S+ --param ds=\S+ --new-run/,
     );
-    const replaced = await nights.night("run", date, "--new-run");
-    expect(replaced.code, replaced.stderr).toBe(0);
+    await expectEnd(nights.night("run", date, "--new-run"), 0);
     expect(differences(await outputRows(out), await goldenRows(fixtureNamed("diabetes-mlp")))).toEqual([]);
   });
 });
 
-describe("an output folder", () => {
-  test.each(["notes.txt", "part-0.parquet", "part-00000.parquet", "data.parquet"])(
-    "an output folder with a file that no run wrote (%s) is refused and nothing is written to it",
-    async (name) => {
-      const job = await ownJob(scratch.path, "cancer-logistic");
-      await mkdir(job.out);
-      await copyFile(job.shard(0), join(job.out, name));
-      const before = await listing(scratch.path);
+test.each(["notes.txt", "part-0.parquet", "part-00000.parquet", "data.parquet"])(
+  "an output folder with a file that no run wrote (%s) is refused and nothing is written to it",
+  async (name) => {
+    const job = await ownJob(scratch.path, "cancer-logistic");
+    await mkdir(job.out);
+    await copyFile(job.shard(0), join(job.out, name));
+    const before = await listing(scratch.path);
 
-      const { code, stderr } = await runSpec(job.spec);
+    await expectEnd(runSpec(job.spec), 64, /is there, which no run wrote/);
+    expect(await listing(scratch.path)).toEqual(before);
+  },
+);
 
-      expect(code, stderr).toBe(64);
-      expect(stderr).toMatch(/is there, which no run wrote/);
-      expect(await listing(scratch.path)).toEqual(before);
-    },
-  );
+test.each(["finished", "unfinished"])(
+  "an output folder with a %s run of another job is refused and left as it is",
+  async (state) => {
+    const job = await ownJob(scratch.path, "cancer-logistic", { commit_rows: commitRows });
+    await (state === "finished" ? scoreHere(job.spec) : leaveUnfinished(job.spec, job.out, (span) => span === 1));
+    await job.rewrite({ name: "another", commit_rows: commitRows });
+    const before = await listing(scratch.path);
 
-  test.each(["finished", "unfinished"])(
-    "an output folder with a %s run of another job is refused and left as it is",
-    async (state) => {
-      const job = await ownJob(scratch.path, "cancer-logistic", { commit_rows: commitRows });
-      await (state === "finished" ? scoreHere(job.spec) : leaveUnfinished(job.spec, job.out, (span) => span === 1));
-      await job.rewrite({ name: "another", commit_rows: commitRows });
-      const before = await listing(scratch.path);
-
-      const { code, stderr } = await runSpec(job.spec);
-
-      expect(code, stderr).toBe(64);
-      expect(stderr).toMatch(/it belongs to run cancer-logistic-[0-9a-f]{12}, not to another-[0-9a-f]{12}/);
-      expect(await listing(scratch.path)).toEqual(before);
-    },
-  );
-});
+    await expectEnd(
+      runSpec(job.spec),
+      64,
+      /it belongs to run cancer-logistic-[0-9a-f]{12}, not to another-[0-9a-f]{12}/,
+    );
+    expect(await listing(scratch.path)).toEqual(before);
+  },
+);

@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 import { lostPlanText } from "#src/targets/parquet/plan-file.js";
-import { runHere } from "../support/cli.js";
+import { expectEnd, runHere } from "../support/cli.js";
 import { scratch } from "../support/job.js";
 import { useS3 } from "../support/s3.js";
 import { folderName, s3OutputJob } from "../support/s3-output.js";
@@ -64,8 +64,7 @@ s3.describe("a damaged output in S3", () => {
         gone.every((name) => name.startsWith("_") || status.stdout.includes(name)),
         status.stdout,
       ).toBe(true);
-      const { code, stderr } = await runSpec(job.spec, { args: ["--new-run"] });
-      expect(code, stderr).toBe(0);
+      await expectEnd(runSpec(job.spec, { args: ["--new-run"] }), 0);
       await job.expectDone(runs + 1);
     },
   );
@@ -88,8 +87,7 @@ s3.describe("a damaged output in S3", () => {
       await bucket.remove(`${folderName}/${gone}`);
       expect((await runSpec(job.spec)).stderr).toContain("delete _SUCCESS");
       await bucket.remove(`${folderName}/_SUCCESS`);
-      const { code, stderr } = await runSpec(job.spec);
-      expect(code, stderr).toBe(0);
+      await expectEnd(runSpec(job.spec), 0);
       expect(await profileOf()).toBe(profile);
       await job.expectDone();
     },

@@ -1,5 +1,5 @@
 import { join } from "node:path";
-import { describe, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { openJob } from "#src/job/job-context.js";
 import type { Engine, EngineResponse } from "#src/models/engine.js";
 import { runJob } from "#src/run/run.js";
@@ -56,44 +56,42 @@ const limited =
       ? Promise.resolve({ kind: "exhausted", message: "the request is too large", inputs: request.inputs })
       : engine.run(request);
 
-describe("an engine that is not of this machine", () => {
-  test("an engine on another machine scores a run without a device, workers or renewal", async () => {
-    await using run = await runElsewhere((engine) => (request) => engine.run(request));
+test("an engine on another machine scores a run without a device, workers or renewal", async () => {
+  await using run = await runElsewhere((engine) => (request) => engine.run(request));
 
-    expect(run.outcome).toMatchObject({ status: "complete", rowsScored: 442, provider: "elsewhere" });
-    await expectFinished(run.out, { golden: await goldenRows(diabetes) });
-  });
-
-  test("an engine on another machine gets smaller batches if it refuses large ones", async () => {
-    await using run = await runElsewhere(limited, { engine: { batch_size: 64 } });
-
-    expect(run.outcome).toMatchObject({ status: "complete", rowsScored: 442 });
-    expect(run.warnings[0]).toMatch(
-      /^no memory for a batch of \d+ rows on elsewhere: from now on batches have at most \d+ rows$/,
-    );
-    await expectFinished(run.out, { golden: await goldenRows(diabetes) });
-  });
-
-  test.each<[string, ErrorCode, number]>([
-    ["may answer another attempt", "DEVICE", 75],
-    ["will never answer this job", "PERMISSION", 64],
-    ["has another model by now", "MODEL_CHANGED", 66],
-  ])(
-    "an engine that is not of this machine ends the attempt without setting a row aside where it %s",
-    async (_what, code, exitCode) => {
-      let calls = 0;
-      const failing =
-        (engine: Engine): Engine["run"] =>
-        (request) => {
-          calls += 1;
-          return calls > 12 ? Promise.reject(new JobError(code, "scoring elsewhere: no")) : engine.run(request);
-        };
-      const overrides = { on_bad_row: "reject", max_rejects: "100%", engine: { batch_size: 10 } };
-      await using run = await runElsewhere(failing, overrides);
-
-      expect(run.outcome).toMatchObject({ code, exitCode });
-      expect(calls).toBeLessThan(30); // rows are not looked for
-      expect((await partNames(run.out)).length).toBeLessThan(6);
-    },
-  );
+  expect(run.outcome).toMatchObject({ status: "complete", rowsScored: 442, provider: "elsewhere" });
+  await expectFinished(run.out, { golden: await goldenRows(diabetes) });
 });
+
+test("an engine on another machine gets smaller batches if it refuses large ones", async () => {
+  await using run = await runElsewhere(limited, { engine: { batch_size: 64 } });
+
+  expect(run.outcome).toMatchObject({ status: "complete", rowsScored: 442 });
+  expect(run.warnings[0]).toMatch(
+    /^no memory for a batch of \d+ rows on elsewhere: from now on batches have at most \d+ rows$/,
+  );
+  await expectFinished(run.out, { golden: await goldenRows(diabetes) });
+});
+
+test.each<[string, ErrorCode, number]>([
+  ["may answer another attempt", "DEVICE", 75],
+  ["will never answer this job", "PERMISSION", 64],
+  ["has another model by now", "MODEL_CHANGED", 66],
+])(
+  "an engine that is not of this machine ends the attempt without setting a row aside where it %s",
+  async (_what, code, exitCode) => {
+    let calls = 0;
+    const failing =
+      (engine: Engine): Engine["run"] =>
+      (request) => {
+        calls += 1;
+        return calls > 12 ? Promise.reject(new JobError(code, "scoring elsewhere: no")) : engine.run(request);
+      };
+    const overrides = { on_bad_row: "reject", max_rejects: "100%", engine: { batch_size: 10 } };
+    await using run = await runElsewhere(failing, overrides);
+
+    expect(run.outcome).toMatchObject({ code, exitCode });
+    expect(calls).toBeLessThan(30); // rows are not looked for
+    expect((await partNames(run.out)).length).toBeLessThan(6);
+  },
+);

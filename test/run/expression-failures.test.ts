@@ -10,6 +10,7 @@ import { reject, rejectLines } from "../support/rejects.js";
 import { runSpec, scoreHere } from "../support/score.js";
 import { showResult } from "../support/shown.js";
 import { ownJob, plannedTime } from "../support/world.js";
+import { expectEnd } from "../support/cli.js";
 
 /** `t` is a number as text, except in rows 130, 2500 and 2501, where it is none or NULL. */
 const select = `SELECT *, {'f': t, 'd': {'n': id}} AS s FROM (SELECT row AS id, row::DOUBLE AS v,
@@ -173,9 +174,7 @@ describe("an expression that fails on a row sets it aside where bad rows are rej
     const input = { columns: { x: "t::DOUBLE" }, where: "id % 10 < 2 AND id < 2900" };
     const { spec, out } = await job(scratch.path, { ...reject, input, commit_rows: 1000 });
 
-    const { code, summary } = await runSpec(spec);
-
-    expect(code).toBe(0);
+    const { summary } = await expectEnd(runSpec(spec), 0);
     expect(summary).toMatchObject({ rows_planned: 3000, rows_scored: 577, rows_rejected: 3, rows_filtered: 2420 });
     expect((await partLabels(out)).map(({ rejected, filtered }) => [rejected, filtered])).toEqual([
       [1, 800],

@@ -14,6 +14,7 @@ import { leaveUnfinished, runSpec, scoreHere } from "../support/score.js";
 import { shownCli } from "../support/shown.js";
 import { fixtureNamed } from "../support/world.js";
 import { firstOf } from "../support/torture.js";
+import { expectEnd } from "../support/cli.js";
 
 const digits = fixtureNamed("digits-lightgbm");
 const select =
@@ -28,55 +29,53 @@ async function thirds(): Promise<{ rows: Row[]; planned: number }> {
   return { rows: golden.filter(({ id }) => BigInt(String(id)) % 3n === 0n), planned: golden.length };
 }
 
-describe("a filtered run that was cut off", () => {
-  const cuts = [
-    { what: "with holes", keep: (span: number) => span % 4 !== 1 },
-    { what: "early", keep: (span: number) => span < 3 },
-    { what: "before its last span", keep: (span: number) => span < 11 },
-  ];
+const cuts = [
+  { what: "with holes", keep: (span: number) => span % 4 !== 1 },
+  { what: "early", keep: (span: number) => span < 3 },
+  { what: "before its last span", keep: (span: number) => span < 11 },
+];
 
-  test.each(firstOf(cuts))("a filtered run that was cut off $what is finished with the same rows", async ({ keep }) => {
-    const settings = { input: { where: "id % 3 = 0" }, commit_rows: 150, engine: { batch_size: 16 } };
-    const spec = await writeSpec(scratch.path, digits, settings);
-    const out = join(scratch.path, "out");
-    const left = await leaveUnfinished(spec, out, keep);
+test.each(firstOf(cuts))("a filtered run that was cut off $what is finished with the same rows", async ({ keep }) => {
+  const settings = { input: { where: "id % 3 = 0" }, commit_rows: 150, engine: { batch_size: 16 } };
+  const spec = await writeSpec(scratch.path, digits, settings);
+  const out = join(scratch.path, "out");
+  const left = await leaveUnfinished(spec, out, keep);
 
-    expect(await scoreHere(spec)).toMatchObject({ status: "complete", spansPlanned: 12, spansResumed: left.length });
+  expect(await scoreHere(spec)).toMatchObject({ status: "complete", spansPlanned: 12, spansResumed: left.length });
 
-    await expectKept(out, await thirds());
-  });
+  await expectKept(out, await thirds());
+});
 
-  test("a filtered run that was cut off counts the rows that earlier attempts rejected and filtered out", async () => {
-    const input = { columns: { x: "ln(v - 30)" }, where: "id % 2 = 0" };
-    const { spec, out } = await job(scratch.path, { ...reject, input, commit_rows: 10 });
-    await leaveUnfinished(spec, out, (span) => span !== 1 && span !== 7);
-    const lines = await rejectLines(out);
+test("a filtered run that was cut off counts the rows that earlier attempts rejected and filtered out", async () => {
+  const input = { columns: { x: "ln(v - 30)" }, where: "id % 2 = 0" };
+  const { spec, out } = await job(scratch.path, { ...reject, input, commit_rows: 10 });
+  await leaveUnfinished(spec, out, (span) => span !== 1 && span !== 7);
+  const lines = await rejectLines(out);
 
-    await scoreHere(spec);
+  await scoreHere(spec);
 
-    const rows = Array.from({ length: 100 }, (_, id) => id)
-      .filter((id) => id % 2 === 0 && id > 30)
-      .map((id) => ({ id: BigInt(id), score: Math.fround(Math.log(id - 30)) }));
-    await expectKept(out, { rows, planned: 100, rejected: 16 });
-    expect((await partLabels(out)).map(({ rejected, filtered }) => [rejected, filtered])).toEqual(
-      Array.from({ length: 10 }, (_, span) => [span < 3 ? 5 : span === 3 ? 1 : 0, 5]),
-    );
-    expect(await rejectLines(out)).toEqual(lines);
-  });
+  const rows = Array.from({ length: 100 }, (_, id) => id)
+    .filter((id) => id % 2 === 0 && id > 30)
+    .map((id) => ({ id: BigInt(id), score: Math.fround(Math.log(id - 30)) }));
+  await expectKept(out, { rows, planned: 100, rejected: 16 });
+  expect((await partLabels(out)).map(({ rejected, filtered }) => [rejected, filtered])).toEqual(
+    Array.from({ length: 10 }, (_, span) => [span < 3 ? 5 : span === 3 ? 1 : 0, 5]),
+  );
+  expect(await rejectLines(out)).toEqual(lines);
+});
 
-  test("a filtered run that was cut off is finished by two processes at once, with each row once", async () => {
-    const settings = { input: { where: "id % 3 = 0" }, commit_rows: 120 };
-    const spec = await writeSpec(scratch.path, digits, settings);
-    await leaveUnfinished(spec, join(scratch.path, "out"), (span) => span % 3 === 0);
+test("a filtered run that was cut off is finished by two processes at once, with each row once", async () => {
+  const settings = { input: { where: "id % 3 = 0" }, commit_rows: 120 };
+  const spec = await writeSpec(scratch.path, digits, settings);
+  await leaveUnfinished(spec, join(scratch.path, "out"), (span) => span % 3 === 0);
 
-    const results = await Promise.all([1, 2].map(() => runSpec(spec, { ownProcess: true })));
+  const results = await Promise.all([1, 2].map(() => runSpec(spec, { ownProcess: true })));
 
-    for (const { code, stderr, summary } of results) {
-      expect(code, stderr).toBe(0);
-      expect(summary).toMatchObject({ rows_planned: 1797, spans_committed: 15 });
-    }
-    await expectKept(join(scratch.path, "out"), await thirds());
-  });
+  for (const { code, stderr, summary } of results) {
+    expect(code, stderr).toBe(0);
+    expect(summary).toMatchObject({ rows_planned: 1797, spans_committed: 15 });
+  }
+  await expectKept(join(scratch.path, "out"), await thirds());
 });
 
 describe("a run goes on only with the expressions that it was planned with", () => {
@@ -173,15 +172,13 @@ describe("on the command line", () => {
     const output = { columns: ["id"], parquet: { path: "out-${n}" } };
     const { spec } = await job(scratch.path, { input, params: { ...params, n: "0" }, output });
     const scored = async (n: number, who: string): Promise<number> => {
-      const { code, stderr } = await runSpec(spec, { args: ["--param", `n=${n}`, "--param", `who=${who}`] });
-      expect(code, stderr).toBe(0);
+      await expectEnd(runSpec(spec, { args: ["--param", `n=${n}`, "--param", `who=${who}`] }), 0);
       return (await outputRows(join(scratch.path, `out-${n}`))).length;
     };
 
     expect(await scored(1, "it's 2")).toBe(33);
     expect(await scored(2, "x' OR 'a' = 'a")).toBe(0);
-    const other = await runSpec(spec, { args: ["--param", "n=1", "--param", "who=it's 1"] });
-    expect(other.code).toBe(64);
+    await expectEnd(runSpec(spec, { args: ["--param", "n=1", "--param", "who=it's 1"] }), 64);
   });
 
   test("validate refuses a reference inside quotes", async () => {

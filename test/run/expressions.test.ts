@@ -44,113 +44,109 @@ async function keptOf(name: string, { keeps }: Filter): Promise<{ rows: Row[]; p
   return { rows: golden.filter(keeps), planned: golden.length };
 }
 
-describe("a row filter leaves the predictions of all other rows as they are", () => {
-  test.each(filters)(
-    "a row filter that keeps $what does not change the predictions of the rows that stay",
-    async (filter) => {
+test.each(filters)(
+  "a row filter that keeps $what does not change the predictions of the rows that stay",
+  async (filter) => {
+    const settings = {
+      input: { where: filter.where },
+      params: { n: "5" },
+      commit_rows: 40,
+      engine: { batch_size: 16 },
+    };
+    const spec = await writeSpec(scratch.path, fixtureNamed("wine-forest"), settings);
+    const { rows, planned } = await keptOf("wine-forest", filter);
+
+    expect(await scoreHere(spec)).toMatchObject({
+      status: "complete",
+      rowsPlanned: planned,
+      rowsScored: rows.length,
+      rowsFiltered: planned - rows.length,
+    });
+
+    await expectKept(join(scratch.path, "out"), { rows, planned });
+    expect(await scoreHere(spec)).toMatchObject({ status: "already_complete" });
+  },
+);
+
+const shapes = [
+  { table: "wine-forest", commit: 7, batch: 1 },
+  { table: "digits-lightgbm", commit: "auto", batch: 7 },
+  { table: "diabetes-mlp-batch32", commit: 13, batch: "auto" },
+  { table: "wine-forest", commit: 1, batch: 7 },
+  { table: "digits-lightgbm", commit: 500, batch: 7 },
+  { table: "digits-lightgbm", commit: "auto", batch: 4096 },
+  { table: "diabetes-mlp-batch32", commit: "auto", batch: "auto" },
+];
+
+test.each(firstOf(shapes, 3))(
+  "a row filter does not change the predictions of $table in spans of $commit and batches of $batch",
+  async ({ table, commit, batch }) => {
+    for (const filter of commit === 1 ? [few] : [someThirds, few]) {
+      await using folder = await scratchFolder();
       const settings = {
         input: { where: filter.where },
-        params: { n: "5" },
-        commit_rows: 40,
-        engine: { batch_size: 16 },
+        commit_rows: commit,
+        engine: { batch_size: batch, threads: 2 },
       };
-      const spec = await writeSpec(scratch.path, fixtureNamed("wine-forest"), settings);
-      const { rows, planned } = await keptOf("wine-forest", filter);
+      const spec = await writeSpec(folder.path, fixtureNamed(table), settings);
 
-      expect(await scoreHere(spec)).toMatchObject({
-        status: "complete",
-        rowsPlanned: planned,
-        rowsScored: rows.length,
-        rowsFiltered: planned - rows.length,
-      });
+      await scoreHere(spec);
 
-      await expectKept(join(scratch.path, "out"), { rows, planned });
-      expect(await scoreHere(spec)).toMatchObject({ status: "already_complete" });
-    },
-  );
+      await expectKept(join(folder.path, "out"), await keptOf(table, filter));
+    }
+  },
+);
 
-  const shapes = [
-    { table: "wine-forest", commit: 7, batch: 1 },
-    { table: "digits-lightgbm", commit: "auto", batch: 7 },
-    { table: "diabetes-mlp-batch32", commit: 13, batch: "auto" },
-    { table: "wine-forest", commit: 1, batch: 7 },
-    { table: "digits-lightgbm", commit: 500, batch: 7 },
-    { table: "digits-lightgbm", commit: "auto", batch: 4096 },
-    { table: "diabetes-mlp-batch32", commit: "auto", batch: "auto" },
-  ];
+test.each([
+  // Twice and a half of it is exact.
+  ["cancer-logistic", { mean_radius: "mean_radius * 2 / 2", mean_area: "-(-mean_area)" }, {}],
+  [
+    "penguins-pipeline",
+    { sex: "trim(' ' || sex)", year: "(year::VARCHAR)::BIGINT", body_mass_g: "body_mass_g::DOUBLE" },
+    {},
+  ],
+  ["embedding-mlp", { embedding: "list_transform(embedding, lambda v: v * 1)" }, {}],
+  [
+    "penguins-lightgbm",
+    // NULL stays NULL, which this model takes.
+    { bill: "bill_length_mm", flipper: "flipper_length_mm + 0" },
+    { inputs: { input: ["bill", "bill_depth_mm", "flipper", "body_mass_g"] }, missing: "nan" },
+  ],
+])("a computed column is a feature like those of the file of %s: %j", async (table, columns, model) => {
+  const spec = await writeSpec(scratch.path, fixtureNamed(table), { input: { columns }, model });
 
-  test.each(firstOf(shapes, 3))(
-    "a row filter does not change the predictions of $table in spans of $commit and batches of $batch",
-    async ({ table, commit, batch }) => {
-      for (const filter of commit === 1 ? [few] : [someThirds, few]) {
-        await using folder = await scratchFolder();
-        const settings = {
-          input: { where: filter.where },
-          commit_rows: commit,
-          engine: { batch_size: batch, threads: 2 },
-        };
-        const spec = await writeSpec(folder.path, fixtureNamed(table), settings);
+  await scoreHere(spec);
 
-        await scoreHere(spec);
-
-        await expectKept(join(folder.path, "out"), await keptOf(table, filter));
-      }
-    },
-  );
+  const rows = await goldenRows(fixtureNamed(table));
+  await expectKept(join(scratch.path, "out"), { rows, planned: rows.length });
 });
 
-describe("a computed column is a feature like those of the file", () => {
-  test.each([
-    // Twice and a half of it is exact.
-    ["cancer-logistic", { mean_radius: "mean_radius * 2 / 2", mean_area: "-(-mean_area)" }, {}],
-    [
-      "penguins-pipeline",
-      { sex: "trim(' ' || sex)", year: "(year::VARCHAR)::BIGINT", body_mass_g: "body_mass_g::DOUBLE" },
-      {},
-    ],
-    ["embedding-mlp", { embedding: "list_transform(embedding, lambda v: v * 1)" }, {}],
-    [
-      "penguins-lightgbm",
-      // NULL stays NULL, which this model takes.
-      { bill: "bill_length_mm", flipper: "flipper_length_mm + 0" },
-      { inputs: { input: ["bill", "bill_depth_mm", "flipper", "body_mass_g"] }, missing: "nan" },
-    ],
-  ])("a computed column is a feature like those of the file of %s: %j", async (table, columns, model) => {
-    const spec = await writeSpec(scratch.path, fixtureNamed(table), { input: { columns }, model });
+test("a computed column is a feature with the values that JavaScript computes, for the rows that stay", async () => {
+  const select = "SELECT row AS id, row / 8 AS a, (row % 7)::INTEGER AS b FROM range(5000) AS t(row)";
+  const input = { columns: { x: "sqrt(a) + b * 3 - CASE WHEN b > 3 THEN 100 ELSE 0 END" }, where: "b <> 2" };
+  const { spec, out } = await smallJob(scratch.path, { model: identity, select, input, commit_rows: 1700 });
 
-    await scoreHere(spec);
+  await scoreHere(spec);
 
-    const rows = await goldenRows(fixtureNamed(table));
-    await expectKept(join(scratch.path, "out"), { rows, planned: rows.length });
-  });
+  const rows = Array.from({ length: 5000 }, (_, id) => ({ id, a: id / 8, b: id % 7 }))
+    .filter(({ b }) => b !== 2)
+    .map(({ id, a, b }) => ({ id: BigInt(id), score: Math.fround(Math.sqrt(a) + b * 3 - (b > 3 ? 100 : 0)) }));
+  await expectKept(out, { rows, planned: 5000 });
+});
 
-  test("a computed column is a feature with the values that JavaScript computes, for the rows that stay", async () => {
-    const select = "SELECT row AS id, row / 8 AS a, (row % 7)::INTEGER AS b FROM range(5000) AS t(row)";
-    const input = { columns: { x: "sqrt(a) + b * 3 - CASE WHEN b > 3 THEN 100 ELSE 0 END" }, where: "b <> 2" };
-    const { spec, out } = await smallJob(scratch.path, { model: identity, select, input, commit_rows: 1700 });
+test("a computed column replaces a column of the shard as a feature, while expressions and the filter use the shard's", async () => {
+  const select = "SELECT row AS id, row::DOUBLE AS x, row::DOUBLE AS y FROM range(10) AS t(row)";
+  const input = { columns: { x: "100 - x", Y: "x + y" }, where: "x >= 7" };
+  const output = { columns: ["id", "Y"], parquet: { path: "out" } };
+  const { spec, out } = await smallJob(scratch.path, { model: identity, select, input, output });
 
-    await scoreHere(spec);
+  await scoreHere(spec);
 
-    const rows = Array.from({ length: 5000 }, (_, id) => ({ id, a: id / 8, b: id % 7 }))
-      .filter(({ b }) => b !== 2)
-      .map(({ id, a, b }) => ({ id: BigInt(id), score: Math.fround(Math.sqrt(a) + b * 3 - (b > 3 ? 100 : 0)) }));
-    await expectKept(out, { rows, planned: 5000 });
-  });
-
-  test("a computed column replaces a column of the shard as a feature, while expressions and the filter use the shard's", async () => {
-    const select = "SELECT row AS id, row::DOUBLE AS x, row::DOUBLE AS y FROM range(10) AS t(row)";
-    const input = { columns: { x: "100 - x", Y: "x + y" }, where: "x >= 7" };
-    const output = { columns: ["id", "Y"], parquet: { path: "out" } };
-    const { spec, out } = await smallJob(scratch.path, { model: identity, select, input, output });
-
-    await scoreHere(spec);
-
-    expect(await textRows(out)).toEqual([
-      { id: "7", Y: "14.0", score: "93.0" },
-      { id: "8", Y: "16.0", score: "92.0" },
-      { id: "9", Y: "18.0", score: "91.0" },
-    ]);
-  });
+  expect(await textRows(out)).toEqual([
+    { id: "7", Y: "14.0", score: "93.0" },
+    { id: "8", Y: "16.0", score: "92.0" },
+    { id: "9", Y: "18.0", score: "91.0" },
+  ]);
 });
 
 describe("computed columns are carried with type and value", () => {

@@ -2,7 +2,7 @@ import { readdir, readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { fixtureAsArrow, writeArrow } from "../support/arrow.js";
-import { runHere } from "../support/cli.js";
+import { expectEnd, runHere } from "../support/cli.js";
 import { smallJob } from "../support/faulty.js";
 import { scratch, scratchFolder, type SpecOverrides, writeSpec } from "../support/job.js";
 import type { SmallModel } from "../support/onnx.js";
@@ -80,8 +80,7 @@ async function profilesOf({ overrides = {}, workers, killed, format }: Way, tabl
     expect(result.signal, result.stderr).toBe("SIGKILL");
   }
   for (const worker of workers ?? ["0/1"]) {
-    const result = await runHere(["run", spec, "--worker", worker, "--json"]);
-    expect(result.code, result.stderr).toBe(0);
+    await expectEnd(runHere(["run", spec, "--worker", worker, "--json"]), 0);
   }
   return await featuresIn(out);
 }
@@ -148,8 +147,7 @@ test.each(firstOf(["penguins-pipeline", "embedding-mlp", "sentences-mean"], 2))(
         }
         const from = "path" in input ? { path: "*.arrow" } : input;
         const spec = await writeSpec(folder.path, fixture, { checks: {}, input: from, commit_rows: 100 });
-        const result = await runHere(["run", spec]);
-        expect(result.code, result.stderr).toBe(0);
+        await expectEnd(runHere(["run", spec]), 0);
         return await featuresIn(join(folder.path, "out"));
       }),
     );
@@ -166,8 +164,7 @@ test("a key column that the model reads has no value in the profile of its run",
     model: { inputs: { features: ["age", "sex", "bmi", "bp", "s1", "s2", "s3", "s4", "s5", "s6"] } },
     output: { columns: ["bmi"] },
   });
-  const result = await runHere(["run", spec]);
-  expect(result.code, result.stderr).toBe(0);
+  await expectEnd(runHere(["run", spec]), 0);
   const found = new Map(await featuresIn(join(scratch.path, "out")));
   expect(found.get("bmi")).toEqual({ kind: "rows", type: "float32", rows: 442, nulls: 0 });
   expect(found.get("age")).toMatchObject({ kind: "numbers" });

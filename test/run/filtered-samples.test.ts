@@ -2,7 +2,7 @@ import { readdir, readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import type { Plan } from "#src/run/plan/plan.js";
-import { runHere } from "../support/cli.js";
+import { expectEnd, runHere } from "../support/cli.js";
 import { identity, smallJob } from "../support/faulty.js";
 import { scratch } from "../support/job.js";
 import { lastJson } from "../support/nights.js";
@@ -45,12 +45,9 @@ async function filteredNights(folder: string): Promise<Nights> {
 
 test("a feature whose unit has changed is noticed in a run of few filtered rows of many", async () => {
   const nights = await filteredNights(scratch.path);
-  const first = await runHere(["run", ...nights.args("2026-11-20")]);
-  expect(first, first.stderr).toMatchObject({ code: 0 });
+  await expectEnd(runHere(["run", ...nights.args("2026-11-20")]), 0);
   await nights.rewrite({ ...kept, columns: { x: "(x / 1000)::FLOAT" } });
-  const second = await runHere(["run", ...nights.args("2026-11-21")]);
-  expect(second, second.stderr).toMatchObject({ code: 0 });
-  expect(second.stderr).toMatch(/WARN: checks: x: median .*÷1000: thousands\?/);
+  await expectEnd(runHere(["run", ...nights.args("2026-11-21")]), 0, /WARN: checks: x: median .*÷1000: thousands\?/);
 });
 
 test("the rows that a filter keeps are estimated in an input of many files", async () => {
@@ -60,8 +57,7 @@ test("the rows that a filter keeps are estimated in an input of many files", asy
   const table = "SELECT range AS id, range::FLOAT AS x, range // 400 AS part FROM range(100000)";
   await writeRows(folder, table, "PARTITION_BY (part)");
   await nights.rewrite({ path: "in/*/*.parquet", where: "part::int % 2 = 0 and id % 4 <> 0" });
-  const result = await runHere(["run", ...nights.args("2026-11-20"), "--json"]);
-  expect(result, result.stderr).toMatchObject({ code: 0 });
+  const result = await expectEnd(runHere(["run", ...nights.args("2026-11-20"), "--json"]), 0);
   expect(lastJson(result)).toMatchObject({ rows_planned: 100_000, rows_filtered: 62_500 });
   const plan = JSON.parse(await readFile(join(await nights.control("2026-11-20"), "plan.json"), "utf8")) as Plan;
   // Of 100,000 rows, one in 12 would be sampled. 37,500 are left, of which one in 4 would do; 64 of 250 files tell that

@@ -2,7 +2,7 @@ import { copyFile, mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { writeArrow } from "../support/arrow.js";
-import { type CliResult, runHere } from "../support/cli.js";
+import { type CliResult, expectEnd, runHere } from "../support/cli.js";
 import { identity, smallJob } from "../support/faulty.js";
 import { scratch } from "../support/job.js";
 import { writeRows } from "../support/parquet.js";
@@ -47,13 +47,11 @@ async function runFresh(folder: string, job: FreshJob): Promise<CliResult> {
 }
 
 test("a run whose input is older than input.freshness.error_after ends with 75 before anything is planned", async () => {
-  const stale = await runFresh(scratch.path, { newest: daysAgo(3.5), freshness: { error_after: "3d" } });
-  expect([stale.code, stale.stderr]).toEqual([
+  await expectEnd(
+    runFresh(scratch.path, { newest: daysAgo(3.5), freshness: { error_after: "3d" } }),
     75,
-    expect.stringMatching(
-      /planning small: the newest `updated` of the input is \d{4}-\d\d-\d\d \d\d:\d\d:\d\d, 3 days 12 h before now; input\.freshness\.error_after is 3 days\n {2}hint: run the same command again when the input is refreshed/,
-    ),
-  ]);
+    /planning small: the newest `updated` of the input is \d{4}-\d\d-\d\d \d\d:\d\d:\d\d, 3 days 12 h before now; input\.freshness\.error_after is 3 days\n {2}hint: run the same command again when the input is refreshed/,
+  );
 });
 
 const yesterday = "((now() AT TIME ZONE 'UTC')::DATE - 1)";
@@ -72,8 +70,10 @@ test.each([
   ["with a time zone", "TIMESTAMPTZ", `${daysAgo(1.5)} AT TIME ZONE 'UTC'`, /:\d\d UTC, 36 h \d+ min before now/],
   ["in nanoseconds", "TIMESTAMP_NS", daysAgo(1.5), /:\d\d, 36 h \d+ min before now/],
 ])("a run whose newest input is %s is scored, and warns if that is too old", async (_name, type, newest, warning) => {
-  const done = await runFresh(scratch.path, { newest, type, freshness: { warn_after: "24h", error_after: "3d" } });
-  expect(done.code, done.stderr).toBe(0);
+  const done = await expectEnd(
+    runFresh(scratch.path, { newest, type, freshness: { warn_after: "24h", error_after: "3d" } }),
+    0,
+  );
   expect(done.stderr).toEqual(
     warning === undefined ? expect.not.stringContaining("newest") : expect.stringMatching(warning),
   );
@@ -81,10 +81,12 @@ test.each([
 
 test("the age of the input of an earlier logical date is measured at the end of that date, in the time zone of the job", async () => {
   const job = { newest: "TIMESTAMP '2026-01-04 20:00:00'", freshness: { error_after: "4h" } };
-  const fresh = await runFresh(join(scratch.path, "a"), { ...job, args: ["--param", "ds=2026-01-04"] });
-  expect(fresh.code, fresh.stderr).toBe(0);
-  const stale = await runFresh(join(scratch.path, "b"), { ...job, args: ["--param", "ds=2026-01-05"] });
-  expect([stale.code, stale.stderr]).toEqual([75, expect.stringContaining("28 h before the end of 2026-01-05")]);
+  await expectEnd(runFresh(join(scratch.path, "a"), { ...job, args: ["--param", "ds=2026-01-04"] }), 0);
+  await expectEnd(
+    runFresh(join(scratch.path, "b"), { ...job, args: ["--param", "ds=2026-01-05"] }),
+    75,
+    "28 h before the end of 2026-01-05",
+  );
 });
 
 test.each([
@@ -95,11 +97,11 @@ test.each([
   ["90s", "2026-01-05 23:58:29.75", "1 min 30.25 s", "1 min 30 s"],
 ])("an age beyond its limit, %s, never reads like it: %s", async (limit, newest, age, shownLimit) => {
   const job = { newest: `TIMESTAMP '${newest}'`, args: ["--param", "ds=2026-01-05"] };
-  const failed = await runFresh(join(scratch.path, "a"), { ...job, freshness: { error_after: limit } });
-  expect([failed.code, failed.stderr]).toEqual([
+  await expectEnd(
+    runFresh(join(scratch.path, "a"), { ...job, freshness: { error_after: limit } }),
     75,
-    expect.stringContaining(`, ${age} before the end of 2026-01-05; input.freshness.error_after is ${shownLimit}\n`),
-  ]);
+    `, ${age} before the end of 2026-01-05; input.freshness.error_after is ${shownLimit}\n`,
+  );
   const warned = await runFresh(join(scratch.path, "b"), { ...job, freshness: { warn_after: limit } });
   expect(warned.stderr).toContain(
     `, ${age} before the end of 2026-01-05; input.freshness.warn_after is ${shownLimit}\n`,
@@ -109,10 +111,12 @@ test.each([
 test("a timestamp without a time zone is one of the job's time zone", async () => {
   const job = { newest: "TIMESTAMP '2026-01-04 20:00:00'", timezone: "America/New_York" };
   const args = ["--param", "ds=2026-01-04"];
-  const fresh = await runFresh(join(scratch.path, "a"), { ...job, freshness: { error_after: "4h" }, args });
-  expect(fresh.code, fresh.stderr).toBe(0);
-  const stale = await runFresh(join(scratch.path, "b"), { ...job, freshness: { error_after: "3h" }, args });
-  expect([stale.code, stale.stderr]).toEqual([75, expect.stringContaining("4 h before the end of 2026-01-04")]);
+  await expectEnd(runFresh(join(scratch.path, "a"), { ...job, freshness: { error_after: "4h" }, args }), 0);
+  await expectEnd(
+    runFresh(join(scratch.path, "b"), { ...job, freshness: { error_after: "3h" }, args }),
+    75,
+    "4 h before the end of 2026-01-04",
+  );
 });
 
 test("input.freshness compares the newest value of all files", async () => {
@@ -120,37 +124,32 @@ test("input.freshness compares the newest value of all files", async () => {
   const { spec } = await smallFreshJob(scratch.path, job);
   await writeRows(join(scratch.path, "in/b.parquet"), rows(daysAgo(1)));
   await writeRows(join(scratch.path, "in/c.parquet"), rows(daysAgo(8)));
-  const fresh = await runHere(["run", spec]);
-  expect(fresh.code, fresh.stderr).toBe(0);
+  await expectEnd(runHere(["run", spec]), 0);
 });
 
 test("a freshness column with another type in one file ends with 65, and both files are named", async () => {
   const { spec } = await smallFreshJob(scratch.path, { newest: daysAgo(1), freshness: { error_after: "3d" } });
   await writeRows(join(scratch.path, "in/b.parquet"), rows("now()::DATE", "DATE"));
-  const mixed = await runHere(["run", spec]);
-  expect([mixed.code, mixed.stderr]).toEqual([
+  await expectEnd(
+    runHere(["run", spec]),
     65,
-    expect.stringMatching(/column `updated` is date32 in \S+\/b\.parquet, but timestamp\[us\] in \S+\/a\.parquet/),
-  ]);
+    /column `updated` is date32 in \S+\/b\.parquet, but timestamp\[us\] in \S+\/a\.parquet/,
+  );
 });
 
 test("a freshness column that is encrypted is an error of the spec", async () => {
   const job = { newest: daysAgo(1), freshness: { column: "x", error_after: "3d" } };
   const { spec } = await smallFreshJob(scratch.path, job);
   await copyFile(shardFixture("encrypted-column"), join(scratch.path, "in/b.parquet"));
-  const refused = await runHere(["run", spec]);
-  expect([refused.code, refused.stderr]).toEqual([
-    64,
-    expect.stringMatching(/freshness\.column: column `x` of \S+\/b\.parquet is encrypted/),
-  ]);
+  await expectEnd(runHere(["run", spec]), 64, /freshness\.column: column `x` of \S+\/b\.parquet is encrypted/);
 });
 
 test("a freshness column without values counts as older than every limit", async () => {
-  const stale = await runFresh(scratch.path, { newest: "NULL::TIMESTAMP", freshness: { error_after: "9999d" } });
-  expect([stale.code, stale.stderr]).toEqual([
+  await expectEnd(
+    runFresh(scratch.path, { newest: "NULL::TIMESTAMP", freshness: { error_after: "9999d" } }),
     75,
-    expect.stringContaining("no row of the input has a value in `updated`; input.freshness.error_after is 9999 days"),
-  ]);
+    "no row of the input has a value in `updated`; input.freshness.error_after is 9999 days",
+  );
 });
 
 test("input.freshness of a column of folder names compares the newest folder that has rows", async () => {
@@ -165,22 +164,18 @@ test("input.freshness of a column of folder names compares the newest folder tha
     await mkdir(join(scratch.path, `in/dt=2026-01-${day}`));
     await writeRows(join(scratch.path, `in/dt=2026-01-${day}/a.parquet`), `${rows("NULL::DATE")} LIMIT ${limit}`);
   }
-  const stale = await runHere(["run", spec, ...(job.args ?? [])]);
-  expect([stale.code, stale.stderr]).toEqual([
+  await expectEnd(
+    runHere(["run", spec, ...(job.args ?? [])]),
     75,
-    expect.stringContaining("the newest `dt` of the input is 2026-01-03, 2 days before the end of 2026-01-05"),
-  ]);
+    "the newest `dt` of the input is 2026-01-03, 2 days before the end of 2026-01-05",
+  );
 });
 
 test("input.freshness reads Arrow files", async () => {
   const job: FreshJob = { newest: daysAgo(3.5), freshness: { error_after: "3d" }, input: { path: "a.arrow" } };
   const { spec } = await smallFreshJob(scratch.path, job);
   await writeArrow(join(scratch.path, "a.arrow"), rows("DATE '2026-01-03'", "DATE"), { kind: "file", batchRows: 7 });
-  const stale = await runHere(["run", spec]);
-  expect([stale.code, stale.stderr]).toEqual([
-    75,
-    expect.stringContaining("the newest `updated` of the input is 2026-01-03, "),
-  ]);
+  await expectEnd(runHere(["run", spec]), 75, "the newest `updated` of the input is 2026-01-03, ");
 });
 
 test.each([
@@ -192,9 +187,7 @@ test.each([
   "input.freshness that cannot be checked is an error of the spec, with its place: %j",
   async (freshness, code, message) => {
     const job = { newest: daysAgo(0), freshness: { error_after: "1d", ...freshness } };
-    const refused = await runFresh(scratch.path, job);
-    expect([refused.code, refused.stderr]).toEqual([code, expect.stringContaining(message)]);
-    expect(refused.stderr).toMatch(/job\.yaml:\d+:\d+: input\.freshness/);
+    await expectEnd(runFresh(scratch.path, job), code, message, /job\.yaml:\d+:\d+: input\.freshness/);
   },
 );
 
@@ -218,7 +211,6 @@ s3.describe("input.freshness of shards in S3", () => {
     await writeRows(file, `SELECT * FROM (${rows(newest)}) ORDER BY updated NULLS FIRST`, "ROW_GROUP_SIZE 4");
     await bucket.putFile("in/a.parquet", join(scratch.path, "in/a.parquet"));
     await bucket.putFile("in/b.parquet", file);
-    const stale = await runHere(["run", spec]);
-    expect([stale.code, stale.stderr]).toEqual([75, expect.stringContaining("3 days 12 h before now")]);
+    await expectEnd(runHere(["run", spec]), 75, "3 days 12 h before now");
   });
 });

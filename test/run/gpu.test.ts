@@ -1,7 +1,7 @@
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
-import { runCli } from "../support/cli.js";
+import { expectEnd, runCli } from "../support/cli.js";
 import { expectFinished } from "../support/crash.js";
 import { differences, goldenRows } from "../support/golden.js";
 import { fixtures, scratch, writeSpec } from "../support/job.js";
@@ -19,8 +19,7 @@ describe.skipIf(provider === "")(
       { timeout: 300_000 },
       async (fixture) => {
         const spec = await writeSpec(scratch.path, fixture, { engine: { providers: [provider] } });
-        const { code, stderr } = await runCli(["run", spec]);
-        expect(code, stderr).toBe(0);
+        await expectEnd(runCli(["run", spec]), 0);
         expect(differences(await outputRows(join(scratch.path, "out")), await goldenRows(fixture))).toEqual([]);
       },
     );
@@ -47,8 +46,7 @@ describe.skipIf(provider === "")(
         expect(signal, stderr).toBe("SIGKILL");
         expect(await faultsAtAnyMoment(out, { golden, commitRows: 16 })).toEqual([]);
       }
-      const { code, stdout, stderr } = await runCli(["run", spec, "--json"]);
-      expect(code, stderr).toBe(0);
+      const { stdout } = await expectEnd(runCli(["run", spec, "--json"]), 0);
       expect(JSON.parse(stdout.trim().split("\n").at(-1) ?? "")).toMatchObject({ status: "complete", provider });
       await expectFinished(out, { golden });
     });

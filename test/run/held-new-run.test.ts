@@ -1,13 +1,133 @@
-import { cp, readdir, truncate } from "node:fs/promises";
+import { cp, readdir, rm, truncate, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { type CliResult, projectFolder, runHere } from "../support/cli.js";
-import { date, heldInS3, heldInTable, type HeldNight, heldOnDisk, type OpenHeldNight } from "../support/held-target.js";
-import type { SpecOverrides } from "../support/job.js";
-import { fewRows, lastJson } from "../support/nights.js";
-import { usePostgres } from "../support/postgres.js";
-import { useS3 } from "../support/s3.js";
+import { type CliResult, expectEnd, projectFolder, runHere } from "../support/cli.js";
+import { scratchFolder, type SpecOverrides } from "../support/job.js";
+import { fewRows, heldNight, lastJson, nightlyJob, type Nights } from "../support/nights.js";
+import { approvalSql } from "../support/pg-staged.js";
+import { type PostgresServer, usePostgres } from "../support/postgres.js";
+import { useCredentials } from "../support/s3-output.js";
+import { type S3Server, useS3 } from "../support/s3.js";
 import { firstOf, torture } from "../support/torture.js";
+
+const date = "2026-11-21";
+
+/** A held night at some target. The night before is published. */
+interface HeldNight extends AsyncDisposable {
+  readonly folder: string;
+  readonly nights: Nights;
+  readonly runId: string;
+  /** A spec whose target refuses to plan a run; undefined: this one refuses none. */
+  readonly refused?: SpecOverrides;
+  /** Takes span 2 of the held run away. */
+  loseSpan(): Promise<void>;
+  /** Makes rows of the held run unreadable: cuts off the part of span 2, or drops the staging table. */
+  damageRows(): Promise<void>;
+  /** Stores that ann has approved the run, and publishes nothing. */
+  approve(): Promise<void>;
+  /** What `status` says of the run, or of the one in whose place it came. */
+  status(): Promise<Record<string, unknown>>;
+}
+
+type OpenHeldNight = () => Promise<HeldNight>;
+
+const approval = { kind: "approved", by: "ann", at: "2026-11-21T06:00:00.000Z", reason: null, asBaseline: false };
+
+function heldAt(
+  folder: string,
+  { nights, runId }: Pick<HeldNight, "nights" | "runId">,
+): Pick<HeldNight, "folder" | "nights" | "runId" | "status"> {
+  return {
+    folder,
+    nights,
+    runId,
+    status: async () => lastJson(await nights.night("status", date, "--json")),
+  };
+}
+
+/** Name of a span's part while it is staged. */
+const isLost = (name: string): boolean => /part-00002.*staged$/.test(name);
+
+async function heldOnDisk(): Promise<HeldNight> {
+  const scratch = await scratchFolder();
+  const nights = await nightlyJob(scratch.path);
+  const runId = await heldNight(nights);
+  const control = join(nights.folder(date), "_infer-batch", runId);
+  const partToLose = async (): Promise<string> =>
+    join(control, (await readdir(control, { recursive: true })).find(isLost) ?? "none");
+  return {
+    ...heldAt(scratch.path, { nights, runId }),
+    async loseSpan() {
+      await rm(await partToLose());
+    },
+    async damageRows() {
+      await truncate(await partToLose(), 100);
+    },
+    approve: () => writeFile(join(control, "decision.json"), `${JSON.stringify(approval)}\n`),
+    [Symbol.asyncDispose]: () => scratch[Symbol.asyncDispose](),
+  };
+}
+
+async function heldInS3(server: S3Server): Promise<HeldNight> {
+  useCredentials();
+  const scratch = await scratchFolder();
+  const bucket = await server.createBucket();
+  const parquet = {
+    path: `s3://${bucket.name}/lake/dt=\${ds}`,
+    endpoint: `http://127.0.0.1:${server.port}`,
+    spool: { path: "spool" },
+  };
+  const nights = await nightlyJob(scratch.path, { output: { parquet } });
+  const runId = await heldNight(nights);
+  const keyToLose = async (): Promise<string> => {
+    const key = (await bucket.keys()).find(isLost) ?? "none";
+    expect(key).toContain(runId);
+    return key;
+  };
+  return {
+    ...heldAt(scratch.path, { nights, runId }),
+    async loseSpan() {
+      await bucket.remove(await keyToLose());
+    },
+    async damageRows() {
+      await bucket.put(await keyToLose(), "cut off");
+    },
+    approve: () => bucket.put(`lake/dt=${date}/_infer-batch/${runId}/decision.json`, `${JSON.stringify(approval)}\n`),
+    [Symbol.asyncDispose]: () => scratch[Symbol.asyncDispose](),
+  };
+}
+
+async function heldInTable(
+  server: PostgresServer,
+  mode: "append" | "upsert" | "replace" = "append",
+): Promise<HeldNight> {
+  const scratch = await scratchFolder();
+  const database = await server.createDatabase();
+  const key = mode === "append" ? [] : ["id"];
+  const table = { url: database.url, table: "scores.predictions", mode, key, timeouts: { lock: 1 } };
+  const nights = await nightlyJob(scratch.path, { output: { parquet: undefined, postgres: table } });
+  const runId = await heldNight(nights);
+  return {
+    ...heldAt(scratch.path, { nights, runId }),
+    refused: { output: { parquet: undefined, postgres: table, lineage: true } }, // with columns that the table lacks
+    async loseSpan() {
+      await database.query(`DELETE FROM infer_batch.spans WHERE span = 2 AND run_id = '${runId}'`);
+    },
+    async damageRows() {
+      const [staging] = await database.query(
+        "SELECT format('%I.%I', schemaname, tablename) AS name FROM pg_tables WHERE tablename ~ '^staging_|__staging_'",
+      );
+      await database.query(`DROP TABLE ${String(staging?.["name"])}`);
+    },
+    async approve() {
+      await database.query(approvalSql(runId));
+    },
+    async [Symbol.asyncDispose]() {
+      await database[Symbol.asyncDispose]();
+      await scratch[Symbol.asyncDispose]();
+    },
+  };
+}
 
 const postgres = usePostgres();
 const s3 = useS3();
@@ -49,8 +169,7 @@ function newRunsThatFail(open: OpenHeldNight): void {
         await nights.rewrite(fewRows);
         expect(await held.status(), what).toMatchObject({ run_id: runId, status: "held", decision: null });
       }
-      const decided = await nights.night(decide, date, "--json");
-      expect(decided.code, decided.stderr).toBe(0);
+      const decided = await expectEnd(nights.night(decide, date, "--json"), 0);
       expect(lastJson(decided)).toMatchObject({
         run_id: runId,
         decision: { kind: decide === "approve" ? "approved" : "discarded" },
@@ -78,12 +197,14 @@ function approvalMeanwhile(open: OpenHeldNight, afterApproval: { readonly code: 
   test("a held run that is approved while a new run waits for its input is published, and the new run comes after it", async () => {
     await using held = await open();
     const { runId } = held;
-    const next = await waitForInput(held, async () => {
-      expect(await held.status()).toMatchObject({ status: "held" });
-      await held.approve();
-    });
-    expect(next.code, next.stderr).toBe(afterApproval.code);
-    expect(next.stderr).toContain(`published run ${runId}`);
+    const next = await expectEnd(
+      waitForInput(held, async () => {
+        expect(await held.status()).toMatchObject({ status: "held" });
+        await held.approve();
+      }),
+      afterApproval.code,
+      `published run ${runId}`,
+    );
     const { run_id, status, decision } = await held.status();
     if (next.code === 0) {
       expect([run_id, status]).toEqual([`${runId}-r2`, "published"]);
@@ -116,8 +237,7 @@ function lostSpans(open: OpenHeldNight): void {
     const says =
       /span 2 of 5 is no longer committed\n.*cannot be published: restore .*infer-batch discard \S+ --param ds=2026-11-21 --run \S+; or score again.*--new-run/;
     expect([refused.code, refused.stderr]).toEqual([66, expect.stringMatching(says)]);
-    const status = await nights.night("status", date, "--json");
-    expect([status.code, status.stderr]).toEqual([66, expect.stringMatching(says)]);
+    const status = await expectEnd(nights.night("status", date, "--json"), 66, says);
     expect(lastJson(status)).toMatchObject({
       status: "held",
       decision: null,
@@ -132,8 +252,7 @@ function lostSpans(open: OpenHeldNight): void {
       expect([alike.code, alike.stderr], dryRun).toEqual([67, still.stderr]);
     }
 
-    const discarded = await nights.night("discard", date);
-    expect(discarded.code, discarded.stderr).toBe(0);
+    await expectEnd(nights.night("discard", date), 0);
     await expectScoredAgain(nights, runId);
   });
 
@@ -190,16 +309,14 @@ function damagedRows(open: OpenHeldNight): void {
     await using held = await open();
     await held.damageRows();
     await held.approve();
-    const refused = await held.nights.night("discard", date);
-    expect([refused.code, refused.stderr]).toEqual([66, expect.stringMatching(/approved by ann.*--new-run/s)]);
+    await expectEnd(held.nights.night("discard", date), 66, /approved by ann.*--new-run/s);
     await expectScoredAgain(held.nights, held.runId);
   });
 }
 
 async function expectScoredAgain(nights: HeldNight["nights"], runId: string): Promise<void> {
   await nights.rewrite({});
-  const next = await nights.night("run", date, "--new-run", "--json");
-  expect(next.code, next.stderr).toBe(0);
+  const next = await expectEnd(nights.night("run", date, "--new-run", "--json"), 0);
   expect(lastJson(next)).toMatchObject({ run_id: `${runId}-r2`, status: "complete", rows_scored: 442 });
 }
 
@@ -215,13 +332,11 @@ describe("a held run on a disk", () => {
     const control = join(held.nights.folder(date), "_infer-batch", held.runId);
     const name = (await readdir(control, { recursive: true })).find((path) => path.endsWith(".staged")) ?? "";
     await truncate(join(control, name), 100);
-    const refused = await held.nights.night("approve", date);
-    expect([refused.code, refused.stderr]).toEqual([
+    await expectEnd(
+      held.nights.night("approve", date),
       66,
-      expect.stringMatching(
-        /hint: restore what was committed; or, if the run is held, discard it; or, if it is neither held nor approved, delete/,
-      ),
-    ]);
+      /hint: restore what was committed; or, if the run is held, discard it; or, if it is neither held nor approved, delete/,
+    );
     await expectScoredAgain(held.nights, held.runId);
   });
 });
@@ -249,12 +364,12 @@ postgres.describe("a held run in Postgres", () => {
   test("an unfinished run whose staging table was dropped is discarded", async () => {
     await using held = await heldInTable(postgres.server());
     const { nights } = held;
-    expect((await nights.night("discard", date)).code).toBe(0);
-    expect((await nights.night("run", "2026-11-22", "--worker", "0/2")).code).toBe(0);
+    await expectEnd(nights.night("discard", date), 0);
+    await expectEnd(nights.night("run", "2026-11-22", "--worker", "0/2"), 0);
     await held.damageRows();
-    expect((await nights.night("run", "2026-11-22")).code).toBe(66);
+    await expectEnd(nights.night("run", "2026-11-22"), 66);
     const discarded = await nights.night("discard", "2026-11-22");
     expect([discarded.code, discarded.stderr]).toEqual([0, ""]);
-    expect((await nights.night("run", "2026-11-22")).code).toBe(67);
+    await expectEnd(nights.night("run", "2026-11-22"), 67);
   });
 });

@@ -1,17 +1,18 @@
 import { readdir, readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { runHere } from "../support/cli.js";
+import { expectEnd, runHere } from "../support/cli.js";
 import { scratch } from "../support/job.js";
-import { fewRows, heldNight, lastJson, nightlyJob, publishedRun } from "../support/nights.js";
+import { listen } from "../support/listener.js";
+import { fewRows, heldNight, lastJson, nightAt, nightlyJob, publishedRun } from "../support/nights.js";
 import { outputRows, partNames } from "../support/output.js";
+import { watchCommand } from "../support/watched.js";
 
 describe("a run whose checks fail", () => {
   test("a run whose checks fail is held with exit code 67, names the failed checks and the commands, and publishes nothing", async () => {
     const nights = await nightlyJob(scratch.path);
     const runId = await heldNight(nights);
-    const again = await nights.night("run", "2026-11-21", "--json");
-    expect(again.code).toBe(67);
+    const again = await expectEnd(nights.night("run", "2026-11-21", "--json"), 67);
     expect(lastJson(again)).toMatchObject({
       run_id: runId,
       status: "held",
@@ -67,31 +68,27 @@ describe("a run whose checks fail", () => {
   test("an id that no run has is refused, and the message names no folder of one date", async () => {
     const nights = await nightlyJob(scratch.path);
     await heldNight(nights);
-    const { code, stderr } = await runHere(["discard", nights.spec, "--run", "diabetes-mlp-000000000000"]);
-    expect([code, stderr]).toEqual([
+    await expectEnd(
+      runHere(["discard", nights.spec, "--run", "diabetes-mlp-000000000000"]),
       64,
-      expect.stringMatching(
-        /looking for run diabetes-mlp-0+: none of the 2 runs of diabetes-mlp that were found has this id\n.*infer-batch history .*--param ds=…/,
-      ),
-    ]);
+      /looking for run diabetes-mlp-0+: none of the 2 runs of diabetes-mlp that were found has this id\n.*infer-batch history .*--param ds=…/,
+    );
   });
 
   test("a run that was approved as a normal one is not said to be none by a second approval", async () => {
     const nights = await nightlyJob(scratch.path);
     await heldNight(nights);
-    expect((await nights.night("approve", "2026-11-21", "--by", "checks")).code).toBe(64);
-    expect((await nights.night("approve", "2026-11-21", "--by", "  ")).code).toBe(0);
-    const refused = await nights.night("approve", "2026-11-21", "--not-normal");
-    expect([refused.code, refused.stderr]).toEqual([
+    await expectEnd(nights.night("approve", "2026-11-21", "--by", "checks"), 64);
+    await expectEnd(nights.night("approve", "2026-11-21", "--by", "  "), 0);
+    await expectEnd(
+      nights.night("approve", "2026-11-21", "--not-normal"),
       66,
-      expect.stringMatching(
-        /it was approved without --not-normal, by \S+ at .*\n.*score again, .*: infer-batch run \S+ --param ds=2026-11-21 --new-run\n {4}then approve/,
-      ),
-    ]);
+      /it was approved without --not-normal, by \S+ at .*\n.*score again, .*: infer-batch run \S+ --param ds=2026-11-21 --new-run\n {4}then approve/,
+    );
 
-    expect((await nights.night("run", "2026-11-21", "--new-run")).code).toBe(67);
-    expect((await nights.night("approve", "2026-11-21", "--not-normal", "--by", "ann")).code).toBe(0);
-    expect((await nights.night("approve", "2026-11-21", "--not-normal")).code).toBe(0);
+    await expectEnd(nights.night("run", "2026-11-21", "--new-run"), 67);
+    await expectEnd(nights.night("approve", "2026-11-21", "--not-normal", "--by", "ann"), 0);
+    await expectEnd(nights.night("approve", "2026-11-21", "--not-normal"), 0);
     const { stdout } = await nights.night("history", "2026-11-21");
     expect(stdout).toContain("approved by ann, as not normal\n");
   });
@@ -102,7 +99,7 @@ describe("a run whose checks fail", () => {
   ])("approved with $flags, later runs may resemble it unless the person says no", async ({ flags, held }) => {
     const nights = await nightlyJob(scratch.path);
     const runId = await heldNight(nights);
-    expect((await nights.night("approve", "2026-11-21", ...flags)).code).toBe(0);
+    await expectEnd(nights.night("approve", "2026-11-21", ...flags), 0);
     const next = await nights.night("run", "2026-11-22", "--json");
     const { verdict } = lastJson(next) as { verdict: { compared_with: string[] } };
     expect(verdict.compared_with.includes(runId)).toBe(!held);
@@ -117,15 +114,10 @@ describe("a run whose checks fail", () => {
     const folder = nights.folder("2026-11-21");
     expect(await readdir(join(folder, "_infer-batch", runId))).not.toContain("parts");
     for (const command of ["run", "approve"]) {
-      const refused = await nights.night(command, "2026-11-21");
-      expect([refused.code, refused.stderr]).toEqual([
-        command === "run" ? 67 : 66,
-        expect.stringContaining("half a table"),
-      ]);
+      await expectEnd(nights.night(command, "2026-11-21"), command === "run" ? 67 : 66, "half a table");
     }
     await nights.rewrite({});
-    const next = await nights.night("run", "2026-11-21", "--new-run", "--json");
-    expect(next.code, next.stderr).toBe(0);
+    const next = await expectEnd(nights.night("run", "2026-11-21", "--new-run", "--json"), 0);
     expect(lastJson(next)).toMatchObject({ run_id: `${runId}-r2`, status: "complete" });
     expect(await publishedRun(folder)).toBe(`${runId}-r2`);
     expect((await outputRows(folder)).length).toBe(442);
@@ -142,8 +134,7 @@ describe("a run whose checks fail", () => {
       kind: "superseded",
       successor: `${runId}-r2`,
     });
-    const approved = await nights.night("approve", "2026-11-21", "--run", runId);
-    expect([approved.code, approved.stderr]).toEqual([66, expect.stringContaining(`${runId}-r2`)]);
+    await expectEnd(nights.night("approve", "2026-11-21", "--run", runId), 66, `${runId}-r2`);
   });
 
   test("a run whose checks fail leaves the predictions that it was to replace as they are until it is approved", async () => {
@@ -156,7 +147,7 @@ describe("a run whose checks fail", () => {
     const held = await nights.night("run", "2026-11-21", "--new-run", "--json");
     expect([held.code, lastJson(held)["run_id"]]).toEqual([67, `${String(first["run_id"])}-r2`]);
     expect([await publishedRun(folder), await partNames(folder)]).toEqual([first["run_id"], before]);
-    expect((await nights.night("approve", "2026-11-21")).code).toBe(0);
+    await expectEnd(nights.night("approve", "2026-11-21"), 0);
     expect((await outputRows(folder)).length).toBe(50);
   });
 });
@@ -218,41 +209,89 @@ describe("what a run is compared with", () => {
     const first = lastJson(await nights.night("run", "2026-11-20", "--json"));
     const profile = join(nights.folder("2026-11-20"), "_infer-batch", String(first["run_id"]), "profile.json");
     await rm(profile);
-    const refused = await nights.night("run", "2026-11-21");
-    expect([refused.code, refused.stderr]).toEqual([75, expect.stringContaining("it is gone")]);
+    await expectEnd(nights.night("run", "2026-11-21"), 75, "it is gone");
   });
 });
 
-describe("checks in the spec", () => {
-  test("checks with on_fail: warn publish the run span by span, with a verdict and warnings", async () => {
-    const nights = await nightlyJob(scratch.path, { checks: { on_fail: "warn" } });
-    await nights.night("run", "2026-11-20");
-    await nights.rewrite(fewRows);
-    const done = await nights.night("run", "2026-11-21", "--json");
-    expect(done.code).toBe(0);
-    expect(lastJson(done)).toMatchObject({
-      status: "complete",
-      verdict: { outcome: "publish", failed: [expect.stringContaining("50 rows")] },
-    });
-    expect(done.stderr).toContain("checks: 50 rows");
+test("checks with on_fail: warn publish the run span by span, with a verdict and warnings", async () => {
+  const nights = await nightlyJob(scratch.path, { checks: { on_fail: "warn" } });
+  await nights.night("run", "2026-11-20");
+  await nights.rewrite(fewRows);
+  const done = await expectEnd(nights.night("run", "2026-11-21", "--json"), 0);
+  expect(lastJson(done)).toMatchObject({
+    status: "complete",
+    verdict: { outcome: "publish", failed: [expect.stringContaining("50 rows")] },
   });
+  expect(done.stderr).toContain("checks: 50 rows");
+});
 
-  test("removing checks from the spec leaves a held run held", async () => {
-    const nights = await nightlyJob(scratch.path);
-    await heldNight(nights);
-    await nights.rewrite({ ...fewRows, checks: undefined });
-    const refused = await nights.night("run", "2026-11-21");
-    expect(refused.code).toBe(67);
-  });
+test("removing checks from the spec leaves a held run held", async () => {
+  const nights = await nightlyJob(scratch.path);
+  await heldNight(nights);
+  await nights.rewrite({ ...fewRows, checks: undefined });
+  await expectEnd(nights.night("run", "2026-11-21"), 67);
+});
 
-  test("checks only warn for a run that is named in expect", async () => {
-    const nights = await nightlyJob(scratch.path);
-    await nights.night("run", "2026-11-20");
-    await nights.rewrite({ ...fewRows, checks: { expect: [{ ds: "2026-11-21", reason: "Black Friday" }] } });
-    const done = await nights.night("run", "2026-11-21", "--json");
-    expect([done.code, lastJson(done)["verdict"]]).toEqual([
-      0,
-      expect.objectContaining({ outcome: "publish", warnings: [expect.stringContaining("Black Friday")] }),
-    ]);
+test("checks only warn for a run that is named in expect", async () => {
+  const nights = await nightlyJob(scratch.path);
+  await nights.night("run", "2026-11-20");
+  await nights.rewrite({ ...fewRows, checks: { expect: [{ ds: "2026-11-21", reason: "Black Friday" }] } });
+  const done = await nights.night("run", "2026-11-21", "--json");
+  expect([done.code, lastJson(done)["verdict"]]).toEqual([
+    0,
+    expect.objectContaining({ outcome: "publish", warnings: [expect.stringContaining("Black Friday")] }),
+  ]);
+});
+
+test("report.on_held is called once, and on_success and on_failure are not", async () => {
+  await using server = await listen();
+  const report = {
+    on_held: `${server.url}/held`,
+    on_success: `${server.url}/ok`,
+    on_failure: `${server.url}/fail`,
+    method: "post",
+  };
+  const nights = await nightlyJob(scratch.path, { report });
+  await heldNight(nights);
+  await expectEnd(nights.night("run", "2026-11-21"), 67);
+  expect(server.calls.map(({ path }) => path)).toEqual(["/ok", "/held"]);
+  expect(JSON.parse(server.calls[1]?.body ?? "")).toMatchObject({
+    status: "held",
+    exit_code: 67,
+    text: expect.stringMatching(
+      /50 rows \(392 filtered out by input.where\); the nearest night had 442 .*, 11.3% of it\nto publish the predictions: infer-batch approve .* --run \S+\nto throw the predictions away: infer-batch discard .* --run \S+$/,
+    ),
+    commands: [
+      expect.stringMatching(/^infer-batch approve /),
+      expect.stringMatching(/^infer-batch discard /),
+      expect.stringMatching(/^infer-batch run .* --new-run$/),
+    ],
   });
+});
+
+test.each([
+  ["was killed before it could call", { CRASH_AT: "after link control/verdict.json #1" }, 137],
+  ["could not reach the URL", {}, 67],
+])("report.on_held is called by the next attempt if the one that made the verdict %s", async (_, env, code) => {
+  let status = "CRASH_AT" in env ? 200 : 404;
+  await using server = await listen(() => status);
+  const nights = await nightlyJob(scratch.path, { report: { on_held: `${server.url}/held` } });
+  await expectEnd(nights.night("run", "2026-11-20"), 0);
+  await nights.rewrite(fewRows);
+  const night = nightAt(scratch.path, "2026-11-21");
+  const first = await watchCommand(night.args("run"), { CRASH_ROOT: night.out, ...env });
+  expect(first.signal === "SIGKILL" ? 137 : first.code, first.stderr).toBe(code);
+  const before = server.calls.length;
+  status = 200;
+  for (let attempt = 0; attempt < 2; attempt += 1) {
+    await expectEnd(night.run("run"), 67);
+  }
+  expect(server.calls.length - before).toBe(1);
+});
+
+test("a held run calls on_failure if report.on_held is not set", async () => {
+  await using server = await listen();
+  const nights = await nightlyJob(scratch.path, { report: { on_failure: `${server.url}/fail` } });
+  await heldNight(nights);
+  expect(server.calls.map(({ path }) => path)).toEqual(["/fail"]);
 });

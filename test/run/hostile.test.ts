@@ -7,6 +7,7 @@ import { type SmallModel, writeModel } from "../support/onnx.js";
 import { writeRows } from "../support/parquet.js";
 import { runSpec } from "../support/score.js";
 import { ownJob } from "../support/world.js";
+import { expectEnd } from "../support/cli.js";
 
 const small = { name: "small", table: "", model: "", rows: 0, outputs: { score: "score" } };
 
@@ -123,10 +124,7 @@ describe("a model", () => {
     const before = (await readdir(scratch.path, { recursive: true })).toSorted();
     const start = performance.now();
 
-    const { code, stderr, stdout } = await runSpec(spec, { node: ["--max-old-space-size=512"] });
-
-    expect(code, stderr).toBe(64);
-    expect(stderr).toMatch(says);
+    const { stderr, stdout } = await expectEnd(runSpec(spec, { node: ["--max-old-space-size=512"] }), 64, says);
     expect(JSON.parse(stdout)).toMatchObject({ status: "failed", exit_code: 64 });
     expect(stderr.length, "what is said stays readable").toBeLessThan(20_000);
     expect(performance.now() - start).toBeLessThan(100_000);
@@ -154,9 +152,7 @@ describe("a spec", () => {
     const [fixture = small] = fixtures;
     const spec = await writeSpec(join(folder.path, "job"), fixture, overrides as Record<string, object>);
 
-    const { code, stderr } = await runSpec(spec);
-
-    expect(code, stderr).toBe(64);
+    await expectEnd(runSpec(spec), 64);
     expect((await readdir(folder.path, { recursive: true })).toSorted()).toEqual(["job", "job/job.yaml"]);
   });
 
@@ -184,8 +180,7 @@ describe("a spec", () => {
       [[], "complete"],
       [["--new-run"], "complete"],
     ] as const) {
-      const { code, stderr, summary } = await runSpec(job.spec, { args });
-      expect(code, stderr).toBe(0);
+      const { summary } = await expectEnd(runSpec(job.spec, { args }), 0);
       expect(summary).toMatchObject({ status });
     }
   });
@@ -205,64 +200,57 @@ async function everything(folder: string, results: readonly CliResult[]): Promis
   return texts.join("\n");
 }
 
-describe("what is in the environment", () => {
-  const loud = {
-    args: ["--log-level", "debug"],
-    env: { AWS_SECRET_ACCESS_KEY: secret, DATABASE_URL: `postgres://u:${secret}@db/x`, PGPASSWORD: secret },
-  };
+const loud = {
+  args: ["--log-level", "debug"],
+  env: { AWS_SECRET_ACCESS_KEY: secret, DATABASE_URL: `postgres://u:${secret}@db/x`, PGPASSWORD: secret },
+};
 
-  test("values of the environment are in no output, plan, manifest, part or message of a run", async () => {
-    const job = await ownJob(scratch.path, "wine-forest", { commit_rows: 50 });
-    const results = [await runSpec(job.spec, loud), await runSpec(job.spec, loud)];
-    expect(results.map(({ code }) => code)).toEqual([0, 0]);
-    expect(results[0]?.stderr).toContain("DEBUG");
-    expect(await everything(scratch.path, results)).not.toContain(secret);
-  });
+test("values of the environment are in no output, plan, manifest, part or message of a run", async () => {
+  const job = await ownJob(scratch.path, "wine-forest", { commit_rows: 50 });
+  const results = [await runSpec(job.spec, loud), await runSpec(job.spec, loud)];
+  expect(results.map(({ code }) => code)).toEqual([0, 0]);
+  expect(results[0]?.stderr).toContain("DEBUG");
+  expect(await everything(scratch.path, results)).not.toContain(secret);
+});
 
-  test.each<[string, number, (job: Awaited<ReturnType<typeof ownJob>>) => Promise<unknown>]>([
-    [
-      "the spec names what is not served",
-      64,
-      (job) => job.rewrite({ output: { postgres: { url: "${DATABASE_URL}" } } }),
-    ],
-    ["a key has the wrong type", 64, (job) => job.rewrite({ commit_rows: "${PGPASSWORD}" })],
-    ["a variable is misspelt", 64, (job) => job.rewrite({ commit_rows: "${PGPASSWORDS}" })],
-    ["the model is none", 64, (job) => writeFile(job.model, "x")],
-    ["a shard is damaged", 65, (job) => writeFile(job.shard(0), "PAR1 and no more PAR1")],
-    ["the input is not there", 75, (job) => job.rewrite({ input: { path: "none/*.parquet" } })],
-    [
-      "the plan is damaged",
-      66,
-      async (job) => {
-        expect((await runSpec(job.spec, loud)).code).toBe(0);
-        const plan = (await readdir(job.out, { recursive: true })).find((name) => name.endsWith("plan.json"));
-        await writeFile(join(job.out, plan ?? ""), "{}");
-      },
-    ],
-  ])("values of the environment are not in the message when %s", async (_, exit, spoil) => {
-    await using folder = await scratchFolder();
-    const job = await ownJob(folder.path, "wine-forest");
-    await spoil(job);
-    const result = await runSpec(job.spec, loud);
+test.each<[string, number, (job: Awaited<ReturnType<typeof ownJob>>) => Promise<unknown>]>([
+  ["the spec names what is not served", 64, (job) => job.rewrite({ output: { postgres: { url: "${DATABASE_URL}" } } })],
+  ["a key has the wrong type", 64, (job) => job.rewrite({ commit_rows: "${PGPASSWORD}" })],
+  ["a variable is misspelt", 64, (job) => job.rewrite({ commit_rows: "${PGPASSWORDS}" })],
+  ["the model is none", 64, (job) => writeFile(job.model, "x")],
+  ["a shard is damaged", 65, (job) => writeFile(job.shard(0), "PAR1 and no more PAR1")],
+  ["the input is not there", 75, (job) => job.rewrite({ input: { path: "none/*.parquet" } })],
+  [
+    "the plan is damaged",
+    66,
+    async (job) => {
+      await expectEnd(runSpec(job.spec, loud), 0);
+      const plan = (await readdir(job.out, { recursive: true })).find((name) => name.endsWith("plan.json"));
+      await writeFile(join(job.out, plan ?? ""), "{}");
+    },
+  ],
+])("values of the environment are not in the message when %s", async (_, exit, spoil) => {
+  await using folder = await scratchFolder();
+  const job = await ownJob(folder.path, "wine-forest");
+  await spoil(job);
+  const result = await expectEnd(runSpec(job.spec, loud), exit);
+  expect(await everything(folder.path, [result])).not.toContain(secret);
+});
 
-    expect(result.code, result.stderr).toBe(exit);
-    expect(await everything(folder.path, [result])).not.toContain(secret);
-  });
-
-  test("values of the environment are not in the message about a bug", async () => {
-    const job = await ownJob(scratch.path, "wine-forest");
-    const bug = `data:text/javascript,${encodeURIComponent(
-      `const { reduce } = Array.prototype;
+test("values of the environment are not in the message about a bug", async () => {
+  const job = await ownJob(scratch.path, "wine-forest");
+  const bug = `data:text/javascript,${encodeURIComponent(
+    `const { reduce } = Array.prototype;
        Array.prototype.reduce = function (...given) {
          if (new Error().stack.includes(["run", "Job"].join(""))) throw new TypeError("a bug");
          return reduce.apply(this, given);
        };`,
-    )}`;
+  )}`;
 
-    const result = await runSpec(job.spec, { ...loud, node: [`--import=${bug}`] });
-
-    expect(result.code, result.stderr).toBe(1);
-    expect(result.stderr).toContain("this is a bug in infer-batch");
-    expect(await everything(scratch.path, [result])).not.toContain(secret);
-  });
+  const result = await expectEnd(
+    runSpec(job.spec, { ...loud, node: [`--import=${bug}`] }),
+    1,
+    "this is a bug in infer-batch",
+  );
+  expect(await everything(scratch.path, [result])).not.toContain(secret);
 });

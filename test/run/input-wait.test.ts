@@ -2,9 +2,11 @@ import { cp, mkdir, readFile, rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import type { JobContext } from "#src/flow/context.js";
+import { openJob } from "#src/job/job-context.js";
 import { withInput } from "#src/run/input.js";
-import { type CliResult, projectFolder, runCli, runHere } from "../support/cli.js";
-import { fixtures, scratchFolder, type SpecOverrides, writeSpec } from "../support/job.js";
+import { runJob } from "#src/run/run.js";
+import { type CliResult, expectEnd, projectFolder, runCli, runHere } from "../support/cli.js";
+import { fixtures, scratch, scratchFolder, type SpecOverrides, writeSpec } from "../support/job.js";
 
 const wine = fixtures[2] as (typeof fixtures)[number];
 const parts = join(projectFolder, "fixtures/data/wine");
@@ -19,10 +21,10 @@ async function runWaiting(
   { input, args = [], ...overrides }: SpecOverrides & { readonly args?: readonly string[] },
   arrive: (folder: string) => Promise<void>,
 ): Promise<Waited> {
-  await using scratch = await scratchFolder();
-  const folder = join(scratch.path, "in");
+  await using ownFolder = await scratchFolder();
+  const folder = join(ownFolder.path, "in");
   await mkdir(folder);
-  const spec = await writeSpec(scratch.path, wine, {
+  const spec = await writeSpec(ownFolder.path, wine, {
     input: { path: "in/*.parquet", wait: "60s", ...input },
     ...overrides,
   });
@@ -101,13 +103,11 @@ describe("input.wait", () => {
   });
 
   test.concurrent("input.wait ends in 75 when the input still has too few rows at the end", async () => {
-    const { code, stderr } = await runWaiting({ input: { min_rows: 1000, wait: "4s" } }, (folder) => put(folder, 0));
-    expect([code, stderr]).toEqual([
+    await expectEnd(
+      runWaiting({ input: { min_rows: 1000, wait: "4s" } }, (folder) => put(folder, 0)),
       75,
-      expect.stringMatching(
-        /error: planning wine-forest: .* has 60 rows in 1 file, input\.min_rows is 1000 \(waited 4 s\)\n/,
-      ),
-    ]);
+      /error: planning wine-forest: .* has 60 rows in 1 file, input\.min_rows is 1000 \(waited 4 s\)\n/,
+    );
   });
 
   test.concurrent("input.wait with --quiet says nothing while it waits, and one line at the end", async () => {
@@ -126,8 +126,8 @@ describe("input.wait", () => {
     ["SIGTERM", 143],
     ["SIGINT", 130],
   ] as const)("input.wait is ended by %s at once", async (signal, exitCode) => {
-    await using scratch = await scratchFolder();
-    const spec = await writeSpec(scratch.path, wine, { input: { ready: "_SUCCESS", wait: "4h" } });
+    await using ownFolder = await scratchFolder();
+    const spec = await writeSpec(ownFolder.path, wine, { input: { ready: "_SUCCESS", wait: "4h" } });
     let sentMs = 0;
     const { code } = await runCli(["run", spec], {
       onStderr: (seen, child) => {
@@ -141,11 +141,11 @@ describe("input.wait", () => {
   });
 
   test("a change of input.wait or input.ready does not affect a run that is planned, and a complete run does not wait", async () => {
-    await using scratch = await scratchFolder();
-    const ready = join(scratch.path, "_SUCCESS");
+    await using ownFolder = await scratchFolder();
+    const ready = join(ownFolder.path, "_SUCCESS");
     await writeFile(ready, "");
-    const spec = await writeSpec(scratch.path, wine, { input: { ready: "_SUCCESS", wait: "1h" } });
-    expect((await runHere(["run", spec])).code).toBe(0);
+    const spec = await writeSpec(ownFolder.path, wine, { input: { ready: "_SUCCESS", wait: "1h" } });
+    await expectEnd(runHere(["run", spec]), 0);
     const text = await readFile(spec, "utf8");
     await writeFile(spec, text.replace('"1h"', '"2h"').replace('"_SUCCESS"', '"_NOT_THERE"'));
     const again = await runHere(["run", spec, "--json"]);
@@ -156,19 +156,17 @@ describe("input.wait", () => {
   });
 
   test("plan ignores input.wait and reports at once that the input is not ready", async () => {
-    await using scratch = await scratchFolder();
-    const spec = await writeSpec(scratch.path, wine, { input: { ready: "_SUCCESS", wait: "1h" } });
-    const { code, stderr } = await runHere(["plan", spec]);
-    expect([code, stderr]).toEqual([75, expect.stringContaining("_SUCCESS (input.ready) is not there yet\n")]);
+    await using ownFolder = await scratchFolder();
+    const spec = await writeSpec(ownFolder.path, wine, { input: { ready: "_SUCCESS", wait: "1h" } });
+    await expectEnd(runHere(["plan", spec]), 75, "_SUCCESS (input.ready) is not there yet\n");
   });
 
   test.each(["4", "4 h", "1w", "-1s", "h", "1h30m"])(
     "input.wait refuses %j with 64, because it is not a duration",
     async (wait) => {
-      await using scratch = await scratchFolder();
-      const spec = await writeSpec(scratch.path, wine, { input: { wait } });
-      const { code, stderr } = await runHere(["plan", spec]);
-      expect([code, stderr]).toEqual([64, expect.stringContaining("expected a duration such as 30s, 15m, 4h or 2d")]);
+      await using ownFolder = await scratchFolder();
+      const spec = await writeSpec(ownFolder.path, wine, { input: { wait } });
+      await expectEnd(runHere(["plan", spec]), 64, "expected a duration such as 30s, 15m, 4h or 2d");
     },
   );
 });
@@ -212,5 +210,85 @@ describe("a night of waiting", () => {
 
   test("input.wait looks less often if looking takes long", async () => {
     expect((await waitInVain(30_000)).looks).toBeLessThan(30);
+  });
+});
+
+interface Calls {
+  /** Of the sink's `find`: how often the target was looked at. */
+  finds: number;
+  /** Engines that were opened: each loads the model. */
+  engines: number;
+}
+
+/** Carries out a job whose shards come one after the other, one at each pause; counts what it asked for. */
+async function runWithArrivals(
+  folder: string,
+  { input, newRun, arrivals }: { input: object; newRun: boolean; arrivals: readonly number[] },
+): Promise<{ outcome: unknown; calls: Calls }> {
+  await mkdir(join(folder, "in"), { recursive: true });
+  const spec = await writeSpec(folder, wine, { input: { path: "in/*.parquet", ...input } });
+  const calls: Calls = { finds: 0, engines: 0 };
+  const left = [...arrivals];
+  const attempt = { worker: { index: 0, count: 1 }, steal: false, newRun };
+  await using job = await openJob(spec, { param: [] }, { attempt });
+  const { sink } = job;
+  const outcome: unknown = await runJob({
+    ...job,
+    async sleep() {
+      const part = left.shift();
+      if (part !== undefined) {
+        await cp(join(parts, `part-0000${part}.parquet`), join(folder, "in", `part-0000${part}.parquet`));
+      }
+    },
+    sink: {
+      ...sink,
+      find(base) {
+        calls.finds += 1;
+        return sink.find(base);
+      },
+    },
+    openEngine(model, need) {
+      calls.engines += 1;
+      return job.openEngine(model, need);
+    },
+  }).catch((error: unknown) => error);
+  return { outcome, calls };
+}
+
+test("a new run that waits for its rows looks at the target once, and loads the model when they are there", async () => {
+  const input = { min_rows: 61, wait: "4h" };
+  const first = await runWithArrivals(scratch.path, { input, newRun: false, arrivals: [0, 1] });
+  expect(first).toMatchObject({
+    outcome: { status: "complete", rowsPlanned: 61 },
+    calls: { finds: 1, engines: 1 },
+  });
+
+  const more = { min_rows: 170, wait: "4h" };
+  const second = await runWithArrivals(scratch.path, { input: more, newRun: true, arrivals: [2, 3, 4] });
+
+  expect(second).toMatchObject({
+    outcome: { status: "complete", rowsPlanned: 178, runId: expect.stringMatching(/-r2$/) as string },
+    calls: { finds: 1, engines: 1 },
+  });
+});
+
+test("input.min_rows is checked before the model is loaded", async () => {
+  await mkdir(join(scratch.path, "in"));
+  await cp(join(parts, "part-00000.parquet"), join(scratch.path, "in/part-00000.parquet"));
+
+  const found = await runWithArrivals(scratch.path, { input: { min_rows: 61 }, newRun: false, arrivals: [] });
+
+  expect(found).toMatchObject({
+    outcome: { code: "INPUT_NOT_READY", message: expect.stringContaining("has 60 rows in 1 file") as string },
+    calls: { engines: 0 },
+  });
+});
+
+test("an input without a shard loads no model", async () => {
+  const found = await runWithArrivals(scratch.path, { input: {}, newRun: false, arrivals: [] });
+
+  expect(found).toMatchObject({
+    outcome: { code: "INPUT_NOT_READY", message: "planning wine-forest: no file matches in/*.parquet" },
+    calls: { engines: 0 },
   });
 });

@@ -1,6 +1,6 @@
 import { link, mkdir, readdir, rename, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { describe, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import type { SmallModel } from "../support/onnx.js";
 import { identity, smallJob } from "../support/faulty.js";
 import { differences, goldenRows } from "../support/golden.js";
@@ -9,6 +9,7 @@ import { outputRows } from "../support/output.js";
 import type { Row } from "../support/parquet.js";
 import { runSpec, scoreHere } from "../support/score.js";
 import { type OwnJob, ownJob } from "../support/world.js";
+import { expectEnd } from "../support/cli.js";
 
 const byId = (rows: readonly Row[]): Row[] =>
   rows.toSorted(({ id: one }, { id: other }) => ((one as bigint) < (other as bigint) ? -1 : 1));
@@ -20,73 +21,69 @@ async function expectEachRowOnce(job: OwnJob, path: string | readonly string[]):
   expect(differences(byId(await outputRows(job.out)), byId(await goldenRows(job.fixture)))).toEqual([]);
 }
 
-describe("a shard that is found more than once is scored once", () => {
-  test("a shard that is found more than once is scored once when it is spelt in several ways", async () => {
-    const job = await ownJob(scratch.path, "wine-forest");
+test("a shard that is found more than once is scored once when it is spelt in several ways", async () => {
+  const job = await ownJob(scratch.path, "wine-forest");
 
-    const second = join(scratch.path, "in/part-00001.parquet");
-    await expectEachRowOnce(job, [
-      "in/*.parquet",
-      "./in/part-00000.parquet",
-      second,
-      "in/../in//part-00002.parquet",
-      "in/**",
-    ]);
-  });
-
-  test("a shard that is found more than once is scored once when a folder is a link to its folder", async () => {
-    const job = await ownJob(scratch.path, "wine-forest");
-    await symlink("in", join(scratch.path, "latest"));
-
-    await expectEachRowOnce(job, ["in/*.parquet", "latest/*.parquet"]);
-  });
-
-  test("a shard that is found more than once is scored once when another name is a link to it", async () => {
-    const job = await ownJob(scratch.path, "wine-forest");
-    await symlink("part-00000.parquet", join(scratch.path, "in/newest.parquet"));
-
-    await expectEachRowOnce(job, "in/*.parquet");
-  });
-
-  test("a shard that is found more than once is scored once when another name is a hard link to it", async () => {
-    const job = await ownJob(scratch.path, "wine-forest");
-    await link(job.shard(0), join(scratch.path, "in/newest.parquet"));
-
-    await expectEachRowOnce(job, "in/*.parquet");
-  });
-
-  test("a shard that is found more than once is scored once when links make a loop below the folder", async () => {
-    const job = await ownJob(scratch.path, "wine-forest");
-    await mkdir(join(scratch.path, "in/below"));
-    await symlink("..", join(scratch.path, "in/below/up"));
-
-    await expectEachRowOnce(job, "in/**/*.parquet");
-  });
+  const second = join(scratch.path, "in/part-00001.parquet");
+  await expectEachRowOnce(job, [
+    "in/*.parquet",
+    "./in/part-00000.parquet",
+    second,
+    "in/../in//part-00002.parquet",
+    "in/**",
+  ]);
 });
 
-describe("a wildcard follows links", () => {
-  test("a wildcard follows links to a shard outside the folder", async () => {
-    const job = await ownJob(scratch.path, "wine-forest");
-    await mkdir(join(scratch.path, "store"));
-    await rename(job.shard(3), join(scratch.path, "store/blob"));
-    await symlink("../store/blob", job.shard(3));
+test("a shard that is found more than once is scored once when a folder is a link to its folder", async () => {
+  const job = await ownJob(scratch.path, "wine-forest");
+  await symlink("in", join(scratch.path, "latest"));
 
-    await expectEachRowOnce(job, "in/*.parquet");
-    expect(differences(await outputRows(job.out), await goldenRows(job.fixture))).toEqual([]);
-  });
+  await expectEachRowOnce(job, ["in/*.parquet", "latest/*.parquet"]);
+});
 
-  test("a wildcard follows links to a folder outside", async () => {
-    const job = await ownJob(scratch.path, "wine-forest");
-    await mkdir(join(scratch.path, "days"));
-    await mkdir(join(scratch.path, "elsewhere"));
-    for (const [index, day] of ["one", "two", "three", "four", "five"].entries()) {
-      await mkdir(join(scratch.path, "elsewhere", day));
-      await rename(job.shard(index), join(scratch.path, "elsewhere", day, "data.parquet"));
-      await symlink(join("../elsewhere", day), join(scratch.path, "days", day));
-    }
+test("a shard that is found more than once is scored once when another name is a link to it", async () => {
+  const job = await ownJob(scratch.path, "wine-forest");
+  await symlink("part-00000.parquet", join(scratch.path, "in/newest.parquet"));
 
-    await expectEachRowOnce(job, "days/*/*.parquet");
-  });
+  await expectEachRowOnce(job, "in/*.parquet");
+});
+
+test("a shard that is found more than once is scored once when another name is a hard link to it", async () => {
+  const job = await ownJob(scratch.path, "wine-forest");
+  await link(job.shard(0), join(scratch.path, "in/newest.parquet"));
+
+  await expectEachRowOnce(job, "in/*.parquet");
+});
+
+test("a shard that is found more than once is scored once when links make a loop below the folder", async () => {
+  const job = await ownJob(scratch.path, "wine-forest");
+  await mkdir(join(scratch.path, "in/below"));
+  await symlink("..", join(scratch.path, "in/below/up"));
+
+  await expectEachRowOnce(job, "in/**/*.parquet");
+});
+
+test("a wildcard follows links to a shard outside the folder", async () => {
+  const job = await ownJob(scratch.path, "wine-forest");
+  await mkdir(join(scratch.path, "store"));
+  await rename(job.shard(3), join(scratch.path, "store/blob"));
+  await symlink("../store/blob", job.shard(3));
+
+  await expectEachRowOnce(job, "in/*.parquet");
+  expect(differences(await outputRows(job.out), await goldenRows(job.fixture))).toEqual([]);
+});
+
+test("a wildcard follows links to a folder outside", async () => {
+  const job = await ownJob(scratch.path, "wine-forest");
+  await mkdir(join(scratch.path, "days"));
+  await mkdir(join(scratch.path, "elsewhere"));
+  for (const [index, day] of ["one", "two", "three", "four", "five"].entries()) {
+    await mkdir(join(scratch.path, "elsewhere", day));
+    await rename(job.shard(index), join(scratch.path, "elsewhere", day, "data.parquet"));
+    await symlink(join("../elsewhere", day), join(scratch.path, "days", day));
+  }
+
+  await expectEachRowOnce(job, "days/*/*.parquet");
 });
 
 /** Moves a shard into a folder of the output that its owner check passes over. */
@@ -95,44 +92,35 @@ async function hide(job: OwnJob, output: string): Promise<void> {
   await rename(job.shard(0), join(output, "_old/a.parquet"));
 }
 
-describe("output among the input", () => {
-  test("an output folder that the input pattern matches is refused with 64, and nothing is written", async () => {
-    const job = await ownJob(scratch.path, "wine-forest", {
-      input: { path: ["in/*.parquet", "out/_old/*.parquet"] },
-    });
-    await hide(job, job.out);
-
-    const { code, stderr } = await runSpec(job.spec);
-
-    expect(code, stderr).toBe(64);
-    expect(stderr).toContain("out/_old/a.parquet is in output.parquet.path");
-    expect(await readdir(job.out)).toEqual(["_old"]);
+test("an output folder that the input pattern matches is refused with 64, and nothing is written", async () => {
+  const job = await ownJob(scratch.path, "wine-forest", {
+    input: { path: ["in/*.parquet", "out/_old/*.parquet"] },
   });
+  await hide(job, job.out);
 
-  test("an output folder that the input pattern matches through a link is refused with 64", async () => {
-    const output = { parquet: { path: "latest" } };
-    const input = { path: ["in/*.parquet", "in/scored/_*/*.parquet"] };
-    const job = await ownJob(scratch.path, "wine-forest", { input, output });
-    await hide(job, join(scratch.path, "in/scored"));
-    await symlink("in/scored", join(scratch.path, "latest"));
+  await expectEnd(runSpec(job.spec), 64, "out/_old/a.parquet is in output.parquet.path");
+  expect(await readdir(job.out)).toEqual(["_old"]);
+});
 
-    const { code, stderr } = await runSpec(job.spec);
+test("an output folder that the input pattern matches through a link is refused with 64", async () => {
+  const output = { parquet: { path: "latest" } };
+  const input = { path: ["in/*.parquet", "in/scored/_*/*.parquet"] };
+  const job = await ownJob(scratch.path, "wine-forest", { input, output });
+  await hide(job, join(scratch.path, "in/scored"));
+  await symlink("in/scored", join(scratch.path, "latest"));
 
-    expect(code, stderr).toBe(64);
-    expect(stderr).toContain("in/scored/_old/a.parquet is in output.parquet.path");
-  });
+  await expectEnd(runSpec(job.spec), 64, "in/scored/_old/a.parquet is in output.parquet.path");
+});
 
-  test("an output folder that the input pattern matches is refused before the first part exists", async () => {
-    const job = await ownJob(scratch.path, "wine-forest", { input: { path: "**/*.parquet" } });
+test("an output folder that the input pattern matches is refused before the first part exists", async () => {
+  const job = await ownJob(scratch.path, "wine-forest", { input: { path: "**/*.parquet" } });
 
-    const { code, stderr } = await runSpec(job.spec);
-
-    expect(code, stderr).toBe(64);
-    expect(stderr).toMatch(
-      /\*\*\/\*\.parquet matches what is written to output\.parquet\.path: \S+\/out\/part-00000\./,
-    );
-    expect(await readdir(scratch.path)).not.toContain("out");
-  });
+  await expectEnd(
+    runSpec(job.spec),
+    64,
+    /\*\*\/\*\.parquet matches what is written to output\.parquet\.path: \S+\/out\/part-00000\./,
+  );
+  expect(await readdir(scratch.path)).not.toContain("out");
 });
 
 /**
@@ -154,30 +142,25 @@ async function wideJob(folder: string, changes: object): Promise<Awaited<ReturnT
   return job;
 }
 
-describe("a decimal of more than 38 digits", () => {
-  test.each([
-    { use: "a feature", changes: { modelSpec: { inputs: { x: ["wide"] } } } },
-    { use: "a carried column", changes: { output: { columns: ["id", "wide"], parquet: { path: "out" } } } },
-  ])("a decimal of more than 38 digits as $use is refused with 64 by the type that it has", async ({ changes }) => {
-    const { spec } = await wideJob(scratch.path, changes);
+test.each([
+  { use: "a feature", changes: { modelSpec: { inputs: { x: ["wide"] } } } },
+  { use: "a carried column", changes: { output: { columns: ["id", "wide"], parquet: { path: "out" } } } },
+])("a decimal of more than 38 digits as $use is refused with 64 by the type that it has", async ({ changes }) => {
+  const { spec } = await wideJob(scratch.path, changes);
 
-    const { code, stderr } = await runSpec(spec);
+  await expectEnd(runSpec(spec), 64, "names `wide`, whose type DECIMAL(60,2) is not supported");
+  expect(await readdir(scratch.path)).not.toContain("out");
+});
 
-    expect(code, stderr).toBe(64);
-    expect(stderr).toContain("names `wide`, whose type DECIMAL(60,2) is not supported");
-    expect(await readdir(scratch.path)).not.toContain("out");
-  });
+test("an unused decimal column of more than 38 digits does not stop a run", async () => {
+  const { spec, out } = await wideJob(scratch.path, {});
 
-  test("an unused decimal column of more than 38 digits does not stop a run", async () => {
-    const { spec, out } = await wideJob(scratch.path, {});
+  await scoreHere(spec);
 
-    await scoreHere(spec);
-
-    expect(await outputRows(out)).toEqual([
-      { id: 1n, score: 0.5 },
-      { id: 2n, score: 1.5 },
-    ]);
-  });
+  expect(await outputRows(out)).toEqual([
+    { id: 1n, score: 0.5 },
+    { id: 2n, score: 1.5 },
+  ]);
 });
 
 const anyWidth: SmallModel = {
@@ -190,11 +173,12 @@ const select = "SELECT row AS id, row + 0.5 AS b, row - 0.5 AS a, 'x' AS t FROM 
 test("a model that accepts any number of columns is refused with 64 and a list of columns to paste, which works", async () => {
   const { spec, out, rewrite } = await smallJob(scratch.path, { model: anyWidth, select });
 
-  const { code, stderr } = await runSpec(spec);
-
-  expect(code, stderr).toBe(64);
-  expect(stderr).toContain("input `features` is float32 [N,?]: it does not say how many columns it takes");
-  expect(stderr).toContain("hint: list them in the model's order: model.inputs: { features: [b, a] }");
+  await expectEnd(
+    runSpec(spec),
+    64,
+    "input `features` is float32 [N,?]: it does not say how many columns it takes",
+    "hint: list them in the model's order: model.inputs: { features: [b, a] }",
+  );
   await rewrite({ model: { inputs: { features: ["b", "a"] } } });
   await scoreHere(spec);
   expect((await outputRows(out)).map(({ score }) => score)).toEqual([0.5, 1.5, 2.5]);

@@ -7,6 +7,7 @@ import { partNames } from "../support/output.js";
 import { expectAllThere, nameOfRejects, reject, rejectNames, spoil } from "../support/rejects.js";
 import { runSpec, scoreHere } from "../support/score.js";
 import { firstOf } from "../support/torture.js";
+import { expectEnd } from "../support/cli.js";
 
 describe("max_rejects", () => {
   /** Row 10 of each span of 100 is bad: 5 of 442 rows. */
@@ -24,10 +25,7 @@ describe("max_rejects", () => {
     async ({ limit, says }) => {
       const job = await spoiltJob(scratch.path, "diabetes-mlp", spoilt, { ...settings, max_rejects: limit });
 
-      const { code, stderr } = await runSpec(job.spec);
-
-      expect(code, stderr).toBe(65);
-      expect(stderr).toMatch(says);
+      await expectEnd(runSpec(job.spec), 65, says);
       const kept = (await partNames(job.out)).length;
       expect(kept).toBeGreaterThan(0);
       expect(await readdir(job.out)).not.toContain("_SUCCESS");
@@ -76,8 +74,7 @@ describe("max_rejects", () => {
         expect(await partNames(job.out)).toEqual(before);
       }
       await job.rewrite({ ...settings, on_bad_row: "fail", max_rejects: committed });
-      const { code, stderr } = await runSpec(job.spec);
-      expect(code, stderr).toBe(0);
+      const { stderr } = await expectEnd(runSpec(job.spec), 0);
       expect(stderr).toMatch(`${committed} rows stay rejected: an earlier attempt with on_bad_row: reject`);
       await expectAllThere(job, spoilt.slice(0, committed));
     },
@@ -110,41 +107,39 @@ describe("max_rejects", () => {
   });
 });
 
-describe("a kill between a span's rejects and its part", () => {
-  const spoilt = [100, 101, 300].map((row) => spoil(row, "bmi", "NULL", "null", null));
-  const settings = { ...reject, commit_rows: 80 };
-  const run = "diabetes-mlp-4f53cda18c2b";
-  const rejectsOf = (span: number): unknown => nameOfRejects(span, run);
+const spoilt = [100, 101, 300].map((row) => spoil(row, "bmi", "NULL", "null", null));
+const settings = { ...reject, commit_rows: 80 };
+const run = "diabetes-mlp-4f53cda18c2b";
+const rejectsOf = (span: number): unknown => nameOfRejects(span, run);
 
-  const moments = [
-    "after link _rejects/part-00001 #1",
-    "torn write control/tmp/part-00001-jsonl #1",
-    "before link part-00001 #1",
-  ];
+const moments = [
+  "after link _rejects/part-00001 #1",
+  "torn write control/tmp/part-00001-jsonl #1",
+  "before link part-00001 #1",
+];
 
-  test.each(firstOf(moments, 2))(
-    "a kill between a span's rejects and its part (%s) loses and repeats no row",
-    async (at) => {
-      const job = await spoiltJob(scratch.path, "diabetes-mlp", spoilt, settings);
-      const killed = await runSpec(job.spec, watching(job.out, { CRASH_AT: at }));
-      expect(killed.signal, killed.stderr).toBe("SIGKILL");
-      expect((await partNames(job.out)).some((name) => name.startsWith("part-00001"))).toBe(false);
-      await scoreHere(job.spec);
-
-      await expectAllThere(job, spoilt);
-      expect(await rejectNames(job.out)).toEqual([rejectsOf(1), rejectsOf(3)]);
-    },
-  );
-
-  test("a kill between a span's rejects and its part leaves no stale file if the next attempt rejects no rows", async () => {
+test.each(firstOf(moments, 2))(
+  "a kill between a span's rejects and its part (%s) loses and repeats no row",
+  async (at) => {
     const job = await spoiltJob(scratch.path, "diabetes-mlp", spoilt, settings);
-    const killed = await runSpec(job.spec, watching(job.out, { CRASH_AT: "before link part-00003 #1" }));
-    expect(killed.signal).toBe("SIGKILL");
-    await writeFile(join(job.out, "_rejects", `part-00004.${run}.${"0".repeat(16)}.jsonl`), "{}\n");
-
+    const killed = await runSpec(job.spec, watching(job.out, { CRASH_AT: at }));
+    expect(killed.signal, killed.stderr).toBe("SIGKILL");
+    expect((await partNames(job.out)).some((name) => name.startsWith("part-00001"))).toBe(false);
     await scoreHere(job.spec);
 
     await expectAllThere(job, spoilt);
     expect(await rejectNames(job.out)).toEqual([rejectsOf(1), rejectsOf(3)]);
-  });
+  },
+);
+
+test("a kill between a span's rejects and its part leaves no stale file if the next attempt rejects no rows", async () => {
+  const job = await spoiltJob(scratch.path, "diabetes-mlp", spoilt, settings);
+  const killed = await runSpec(job.spec, watching(job.out, { CRASH_AT: "before link part-00003 #1" }));
+  expect(killed.signal).toBe("SIGKILL");
+  await writeFile(join(job.out, "_rejects", `part-00004.${run}.${"0".repeat(16)}.jsonl`), "{}\n");
+
+  await scoreHere(job.spec);
+
+  await expectAllThere(job, spoilt);
+  expect(await rejectNames(job.out)).toEqual([rejectsOf(1), rejectsOf(3)]);
 });

@@ -2,9 +2,9 @@ import { readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { outputs, shiftedBy } from "../support/challenger.js";
-import { runHere } from "../support/cli.js";
-import { scratchFolder, type SpecOverrides } from "../support/job.js";
-import { lastJson, nightlyJob } from "../support/nights.js";
+import { expectEnd, runHere } from "../support/cli.js";
+import { scratch, scratchFolder, type SpecOverrides } from "../support/job.js";
+import { fewRows, lastJson, nightlyJob } from "../support/nights.js";
 
 /** So that the outputs are compared as closely after one night as after many. */
 const checks = { factor: 0.1 };
@@ -42,13 +42,13 @@ interface ModelNights extends AsyncDisposable {
 
 /** A job whose model is replaced between nights. */
 async function modelNights(): Promise<ModelNights> {
-  const scratch = await scratchFolder();
-  const [path, cache] = [join(scratch.path, "model.onnx"), join(scratch.path, "cache")];
-  const nights = await nightlyJob(scratch.path, { model: { path, outputs }, checks }, "cancer-logistic");
+  const ownFolder = await scratchFolder();
+  const [path, cache] = [join(ownFolder.path, "model.onnx"), join(ownFolder.path, "cache")];
+  const nights = await nightlyJob(ownFolder.path, { model: { path, outputs }, checks }, "cancer-logistic");
   return {
     cache,
     async other(shift) {
-      const other = join(scratch.path, "other.onnx");
+      const other = join(ownFolder.path, "other.onnx");
       await writeFile(other, await shiftedBy(shift));
       return { path: other };
     },
@@ -64,7 +64,7 @@ async function modelNights(): Promise<ModelNights> {
       const all = [...report.verdict.failed, ...report.verdict.warnings];
       return { ...done, runId: report.run_id, lines: all.filter((line) => line.startsWith("p: ")), verdict };
     },
-    [Symbol.asyncDispose]: () => scratch[Symbol.asyncDispose](),
+    [Symbol.asyncDispose]: () => ownFolder[Symbol.asyncDispose](),
   };
 }
 
@@ -79,7 +79,7 @@ const causeOf = ({ results }: Ended["verdict"], check: string): object | undefin
 describe("the first run with a new model", () => {
   test("an output that the new model changed is said to be caused by the model, although its file took the place of the old one", async () => {
     await using job = await modelNights();
-    expect((await job.night("2026-11-20", { shift: 0 })).code).toBe(0);
+    await expectEnd(job.night("2026-11-20", { shift: 0 }), 0);
 
     const { lines, verdict } = await job.night("2026-11-21", { shift: 6 });
 
@@ -121,4 +121,40 @@ describe("the first run with a new model", () => {
     expect([passed.verdict.modelChanged, moved.verdict.modelChanged]).toEqual([true, false]);
     expect(moved.verdict.results.map(({ level }) => level)).not.toEqual([]);
   });
+});
+
+test("a run that goes back to an older model warns of it once; status, the page and the message of a held run say so", async () => {
+  const overrides = { model: { path: "model.onnx" }, report: { html: "report.html" } };
+  const nights = await nightlyJob(scratch.path, overrides, "cancer-logistic");
+  const text =
+    /the model is not that of the last run: \S*model\.onnx has sha256 ([0-9a-f]{12})…, that run \(2026-11-2\d\) had ([0-9a-f]{12})…; it was last used on (2026-11-2\d)/;
+  const warned: unknown[] = [];
+  for (const [date, shift, first] of [
+    ["2026-11-20", 0.01, 0],
+    ["2026-11-21", 0.02, 1],
+    ["2026-11-22", 0.01, 2],
+    ["2026-11-23", 0.01, 3],
+  ] as const) {
+    await nights.rewrite({ ...overrides, input: { where: `id >= 9007199254740993 + ${first}` } }); // a repeat of a night would be held
+    await writeFile(join(scratch.path, "model.onnx"), await shiftedBy(shift));
+    const { stderr } = await expectEnd(nights.night("run", date), 0);
+    warned.push(text.exec(stderr)?.[3]);
+    expect(stderr.includes("WARN: the model is not")).toBe(date === "2026-11-22");
+  }
+  expect(warned).toEqual([undefined, undefined, "2026-11-20", undefined]);
+
+  const [line = ""] = text.exec((await nights.night("status", "2026-11-22")).stdout) ?? [];
+  expect((await nights.night("status", "2026-11-22")).stdout).toContain(`\n  note: ${line}\n`);
+  expect(lastJson(await nights.night("status", "2026-11-22", "--json"))).toMatchObject({
+    verdict: { outcome: "publish", notes: expect.arrayContaining([line]) },
+  });
+  expect((await nights.night("status", "2026-11-23")).stdout).not.toMatch(text);
+
+  await writeFile(join(scratch.path, "model.onnx"), await shiftedBy(0.02));
+  await nights.rewrite(fewRows);
+  await expectEnd(nights.night("run", "2026-11-24"), 67, new RegExp(`\\n {2}${text.source}\\n`));
+  expect((await nights.night("run", "2026-11-24")).stderr).not.toContain("WARN: the model is not");
+  expect(await readFile(join(scratch.path, "report.html"), "utf8")).toMatch(
+    /<p>The model is not that of the last run: /,
+  );
 });

@@ -9,6 +9,7 @@ import { faultsOfFinished, listing, outputRows, partNames } from "../support/out
 import { expectAllThere, nameOfRejects, rejectNames, spoil } from "../support/rejects.js";
 import { runSpec, scoreHere, workerOf } from "../support/score.js";
 import { type OwnJob, ownJob } from "../support/world.js";
+import { expectEnd } from "../support/cli.js";
 
 const newRun = { newRun: true };
 /** 178 wines in 4 spans of 50. */
@@ -232,9 +233,7 @@ test("a process that finds its new run planned and finished by another has nothi
   await scoreHere(job.spec, newRun);
   const before = await visible(job.out);
 
-  const { code, stdout, stderr } = await slow.release();
-
-  expect(code, stderr).toBe(0);
+  const { stdout } = await expectEnd(slow.release(), 0);
   expect(JSON.parse(stdout)).toMatchObject({ run_id: `${id}-r2`, status: "already_complete", rows_scored: 0 });
   expect(await visible(job.out)).toEqual(before);
 });

@@ -1,13 +1,16 @@
 import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { runHere } from "../support/cli.js";
+import { backfillLines, type DailyJob, dailyJob, days, statusesOf } from "../support/backfill-job.js";
+import { expectEnd, runHere } from "../support/cli.js";
 import { scratch } from "../support/job.js";
 import { heldNight, nightlyJob, type Nights } from "../support/nights.js";
 import type { Database } from "../support/pg-database.js";
-import { usePostgres } from "../support/postgres.js";
+import { tableFaults } from "../support/pg-job.js";
 import { approvalSql } from "../support/pg-staged.js";
+import { usePostgres } from "../support/postgres.js";
 import { firstOf } from "../support/torture.js";
+import { fixtureNamed } from "../support/world.js";
 
 const postgres = usePostgres();
 
@@ -50,8 +53,7 @@ async function tableJob(
 }
 
 async function succeed(job: Nights, ...args: Parameters<Nights["night"]>): Promise<string> {
-  const { code, stderr } = await job.night(...args);
-  expect(code, stderr).toBe(0);
+  const { stderr } = await expectEnd(job.night(...args), 0);
   return stderr;
 }
 
@@ -65,7 +67,7 @@ postgres.describe("an unfinished run whose table has rows of a run for a later d
     await using database = await postgres.server().createDatabase();
     const job = await tableJob(scratch.path, database, { mode });
     await succeed(job, "run", "2026-11-20", "--worker", "0/2");
-    expect((await job.night("plan", "2026-11-20")).code).toBe(0);
+    await expectEnd(job.night("plan", "2026-11-20"), 0);
     expect((await job.night("stats", "2026-11-20")).stderr).toMatch(
       /hint: \S.* --param ds=2026-11-20 finishes it \(with --allow-older, if a run of a later date has published to the table\)$/m,
     );
@@ -99,17 +101,17 @@ postgres.describe("an unfinished run whose table has rows of a run for a later d
       `<p>To run it although a newer run has published to the table:</p><pre>${command}</pre>`,
     );
     await job.rewrite({ model: { path: "none.onnx" } });
-    expect((await job.night("run", "2026-11-20")).code).toBe(64);
+    await expectEnd(job.night("run", "2026-11-20"), 64);
     expect(await pageOf()).toContain(
       "after you fix the cause (with --allow-older, if a newer run has published to the table by then):</p>",
     );
     await job.rewrite({});
     await writeFile(join(scratch.path, "keys.txt"), "1\n");
-    const erased = await runHere(["erase", job.spec, "--keys", join(scratch.path, "keys.txt"), "--key", "id"]);
-    expect([erased.code, erased.stderr]).toEqual([
+    await expectEnd(
+      runHere(["erase", job.spec, "--keys", join(scratch.path, "keys.txt"), "--key", "id"]),
       67,
-      expect.stringContaining("--param ds=2026-11-20 (with --allow-older, if a newer run has published to the table)"),
-    ]);
+      "--param ds=2026-11-20 (with --allow-older, if a newer run has published to the table)",
+    );
     for (const verb of ["stats", "approve"]) {
       const { code, stderr } = await job.night(verb, "2026-11-20");
       const hint = `hint: ${command.replace(" --allow-older", "")} finishes it (with --allow-older, if a run of a later date`;
@@ -136,7 +138,7 @@ postgres.describe("an unfinished run whose table has rows of a run for a later d
     await using database = await postgres.server().createDatabase();
     const job = await tableJob(scratch.path, database, { mode: "replace" });
     await job.rewrite({ input: { columns: { age: "CASE WHEN id = 3 THEN 'nan'::double ELSE 0.5 END" } } });
-    expect((await job.night("run", "north")).code).toBe(65);
+    await expectEnd(job.night("run", "north"), 65);
     await job.rewrite({});
     await succeed(job, "run", "south");
     expect((await job.endsOf("north")).map(([code]) => code)).toEqual([0, 0, 0, 0]);
@@ -149,4 +151,57 @@ postgres.describe("an unfinished run whose table has rows of a run for a later d
     await succeed(job, "run", "2026-11-21");
     expect((await job.endsOf("2026-11-20")).map(([code]) => code)).toEqual([0, 0, 0, 0]);
   });
+});
+
+const { server, describe } = usePostgres();
+
+async function jobInto(folder: string, database: Database, tableSpec: object): Promise<DailyJob> {
+  const table = { url: database.url, table: "scores.predictions", ...tableSpec };
+  return await dailyJob(folder, { output: { parquet: undefined, postgres: table } });
+}
+
+describe("a backfill into a table that later dates overwrite", () => {
+  test("a backfill into upsert ends with a run that fails, so that no later date is published before it", async () => {
+    await using database = await server().createDatabase();
+    const job = await jobInto(scratch.path, database, { mode: "upsert", key: ["id"] });
+    await job.damage("2026-01-02");
+
+    const stopped = await job.backfill("--json", "--parallel", "3");
+    expect([stopped.code, statusesOf(stopped)], stopped.stderr).toEqual([65, { "01": "complete", "02": "failed" }]);
+    expect(stopped.stderr).toContain("one at a time, not 3 at once: mode upsert: later dates overwrite earlier ones");
+
+    for (const day of ["2026-01-02", "2026-01-05"] as const) {
+      await job.arrive(day);
+    }
+    const rest = await job.backfill("--json", "--reprocess", "failed");
+    expect([rest.code, backfillLines(rest).all]).toMatchObject([75, { complete: 3, values_no_input: ["2026-01-04"] }]);
+    expect(await tableFaults(database, fixtureNamed("diabetes-mlp"))).toEqual([]);
+    const published = await database.query(
+      "SELECT params->>'ds' AS ds FROM infer_batch.runs JOIN infer_batch.finishes USING (run_id) ORDER BY planned_at",
+    );
+    expect(published.map(({ ds }) => ds)).toEqual([days[0], days[1], days[2], days[4]]);
+  });
+
+  test.each(firstOf(["upsert", "replace"]))(
+    "a backfill of dates before a published one ends with 66 before it scores in mode %s, and continues with --allow-older",
+    async (mode) => {
+      await using database = await server().createDatabase();
+      const job = await jobInto(scratch.path, database, { mode, key: ["id"] });
+      await job.arrive("2026-01-05");
+      await expectEnd(runHere(["run", job.spec, "--param", "ds=2026-01-05", "--quiet"]), 0);
+
+      const refused = await job.backfill("--json");
+      expect([refused.code, statusesOf(refused)], refused.stderr).toEqual([66, { "01": "failed" }]);
+      expect(refused.stderr).toContain("run the same command with --allow-older");
+
+      const allowed = await job.backfill("--json", "--allow-older");
+      expect(statusesOf(allowed)).toEqual({
+        "01": "complete",
+        "02": "complete",
+        "03": "complete",
+        "04": "no_input",
+        "05": "already_complete",
+      });
+    },
+  );
 });

@@ -7,6 +7,7 @@ import { query, writeRows } from "../support/parquet.js";
 import { makeNanosUtc, replaceBytes } from "../support/parquet-patches.js";
 import { reject } from "../support/rejects.js";
 import { runSpec, scoreHere } from "../support/score.js";
+import { expectEnd } from "../support/cli.js";
 
 /** A job over `in/*.parquet`, of which `in/a.parquet` has the rows of a SELECT; `x` is the feature. */
 async function jobOver(
@@ -212,9 +213,7 @@ describe("dates in Spark's legacy calendar", () => {
     const { spec } = await jobOver(scratch.path, select, [used]);
     await writeRows(join(scratch.path, "in/a.parquet"), select, keys);
 
-    const { stderr, code } = await runSpec(spec);
-
-    expect(code).toBe(0);
+    const { stderr } = await expectEnd(runSpec(spec), 0);
     expect(/`d`.*org\.apache\.spark\.legacyDateTime.*org\.apache\.spark\.timeZone = UTC/.test(stderr)).toBe(warned);
   });
 });

@@ -1,7 +1,7 @@
 import { chmod, chown, copyFile, mkdir, readdir, rename, rm, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { type CliResult, projectFolder, runCli, runHere } from "../support/cli.js";
+import { type CliResult, expectEnd, projectFolder, runCli, runHere } from "../support/cli.js";
 import { scratch, writeSpec } from "../support/job.js";
 import { writePgSpec } from "../support/pg-job.js";
 import { usePostgres } from "../support/postgres.js";
@@ -16,10 +16,8 @@ const s3 = useS3();
 
 /** Expects that `plan` ends as `run` would, with the same error. */
 async function expectAlike(spec: string, code: number, said: RegExp, ...options: string[]): Promise<CliResult> {
-  const planned = await runHere(["plan", spec, ...options]);
-  expect([planned.code, planned.stderr]).toEqual([code, expect.stringMatching(said)]);
-  const run = await runHere(["run", spec, "--quiet", ...options]);
-  expect([run.code, run.stderr]).toEqual([code, expect.stringMatching(said)]);
+  const planned = await expectEnd(runHere(["plan", spec, ...options]), code, said);
+  await expectEnd(runHere(["run", spec, "--quiet", ...options]), code, said);
   return planned;
 }
 
@@ -44,21 +42,20 @@ test("nothing is written through a link in the place of the folder of runs", asy
   expect(await readdir(elsewhere)).toEqual([]);
 
   await rm(join(out, "_infer-batch"));
-  expect((await runHere(["run", spec, "--quiet"])).code).toBe(0);
+  await expectEnd(runHere(["run", spec, "--quiet"]), 0);
   await rm(join(out, "_SUCCESS"));
   await rename(join(out, "_infer-batch"), join(elsewhere, "runs"));
   await symlink(join(elsewhere, "runs"), join(out, "_infer-batch"));
   const before = await readdir(elsewhere, { recursive: true });
-  expect((await runHere(["run", spec, "--quiet"])).code).toBe(64);
-  expect((await runHere(["run", spec, "--quiet", "--new-run"])).code).toBe(64);
+  await expectEnd(runHere(["run", spec, "--quiet"]), 64);
+  await expectEnd(runHere(["run", spec, "--quiet", "--new-run"]), 64);
   expect(await readdir(elsewhere, { recursive: true })).toEqual(before);
 });
 
 test("plan ends with 64 as run does for a provider that this machine lacks, and shows the plan with another one", async () => {
   const spec = await writeSpec(scratch.path, wine, { engine: { providers: ["coreml"] } });
   await expectAlike(spec, 64, /opening execution provider coreml/);
-  const other = await runHere(["plan", spec, "--provider", "cpu"]);
-  expect([other.code, other.stdout], other.stderr).toEqual([0, expect.stringMatching(/^target /m)]);
+  expect((await expectEnd(runHere(["plan", spec, "--provider", "cpu"]), 0)).stdout).toMatch(/^target /m);
 });
 
 test("plan ends with 64 as run does for a report in the output folder, and warns of reports that cannot be written or sent", async () => {
@@ -72,11 +69,13 @@ test("plan ends with 64 as run does for a report in the output folder, and warns
       openlineage: { url: "http://127.0.0.1:1", token: "${file:absent-token}" },
     },
   });
-  const { code, stderr } = await runHere(["plan", spec]);
-  expect(code).toBe(0);
-  expect(stderr).toContain("file/page.html cannot be written (ENOTDIR)");
-  expect(stderr).toContain("calling report.on_success: ");
-  expect(stderr).toContain("absent-token");
+  const { stderr } = await expectEnd(
+    runHere(["plan", spec]),
+    0,
+    "file/page.html cannot be written (ENOTDIR)",
+    "calling report.on_success: ",
+    "absent-token",
+  );
   expect(stderr).not.toContain("metrics.prom");
   expect((await readdir(scratch.path)).toSorted()).toEqual(["file", "job.yaml"]);
 });
@@ -84,8 +83,11 @@ test("plan ends with 64 as run does for a report in the output folder, and warns
 test("plan ends with 64 as run does in a pod that does not say how many workers there are", async () => {
   const spec = await writeSpec(scratch.path, wine);
   for (const command of ["plan", "run"]) {
-    const { code, stderr } = await runCli([command, spec], { env: { JOB_COMPLETION_INDEX: "1" } });
-    expect([code, stderr]).toEqual([64, expect.stringContaining("INFER_BATCH_WORKERS is not set")]);
+    await expectEnd(
+      runCli([command, spec], { env: { JOB_COMPLETION_INDEX: "1" } }),
+      64,
+      "INFER_BATCH_WORKERS is not set",
+    );
   }
 });
 
@@ -94,15 +96,14 @@ test("plan ends with 64 as run does if the keys of all rows could not be spooled
   await writeFile(join(scratch.path, "file"), "");
   const env = { TMPDIR: join(scratch.path, "file") };
   for (const command of ["plan", "run"]) {
-    const { code, stderr } = await runCli([command, spec], { env });
-    expect([code, stderr]).toEqual([64, expect.stringContaining("it, or a folder above it, is a file")]);
+    await expectEnd(runCli([command, spec], { env }), 64, "it, or a folder above it, is a file");
   }
 });
 
 test("plan ends as run does where the input or the spec of a complete run has changed, and shows the plan of a new run", async () => {
   const spec = await writeSpec(scratch.path, wine);
-  expect((await runHere(["run", spec, "--quiet"])).code).toBe(0);
-  expect((await runHere(["plan", spec])).code).toBe(0);
+  await expectEnd(runHere(["run", spec, "--quiet"]), 0);
+  await expectEnd(runHere(["plan", spec]), 0);
   await writeSpec(scratch.path, wine, { timezone: "Asia/Tokyo" });
   const { stdout } = await expectAlike(spec, 66, /timezone is "Asia\/Tokyo"/);
   expect(stdout).toMatch(/^target .*, which has this run: published$/m);
@@ -122,9 +123,9 @@ test("plan ends as run does for a run that is held, discarded or pruned; its JSO
     JSON.parse((await runHere(["plan", spec, "--json", ...options])).stdout);
   expect(await jsonOf(...first)).toMatchObject({ found: null, untried: ["hard links and quotas of the disk"] });
 
-  expect((await runHere(["run", spec, "--quiet", ...first])).code).toBe(67);
+  await expectEnd(runHere(["run", spec, "--quiet", ...first]), 67);
   await expectAlike(spec, 67, /it is held and not published/, ...first);
-  expect((await runHere(["discard", spec, "--reason", "wrong", ...first])).code).toBe(0);
+  await expectEnd(runHere(["discard", spec, "--reason", "wrong", ...first]), 0);
   await expectAlike(spec, 67, /discarded it at/, ...first);
   expect(await jsonOf(...first)).toMatchObject({ found: { status: "discarded" }, untried: [] });
   const validated = await runHere(["validate", spec, ...first]); // which says so, and refuses nothing
@@ -132,9 +133,9 @@ test("plan ends as run does for a run that is held, discarded or pruned; its JSO
 
   await writeSpec(scratch.path, wine, overrides);
   for (const day of ["02", "03"]) {
-    expect((await runHere(["run", spec, "--quiet", "--param", `ds=2026-01-${day}`])).code).toBe(0);
+    await expectEnd(runHere(["run", spec, "--quiet", "--param", `ds=2026-01-${day}`]), 0);
   }
-  expect((await runHere(["prune", spec, "--keep", "1"])).code).toBe(0);
+  await expectEnd(runHere(["prune", spec, "--keep", "1"]), 0);
   await expectAlike(spec, 67, /pruned it at/, "--param", "ds=2026-01-02");
 });
 
@@ -145,8 +146,7 @@ test.skipIf(process.getuid?.() !== 0)("plan ends with 64 as run does for a folde
   const nobody = 65_534;
   const expectDenied = async (said: Readonly<Record<string, string>>): Promise<void> => {
     for (const [command, text] of Object.entries(said)) {
-      const { code, stderr } = await runCli([command, spec], { uid: nobody, env: { HOME: "/nonexistent" } });
-      expect([code, stderr]).toEqual([64, expect.stringContaining(text)]);
+      await expectEnd(runCli([command, spec], { uid: nobody, env: { HOME: "/nonexistent" } }), 64, text);
     }
   };
   await mkdir(join(out, "_infer-batch"), { recursive: true });
@@ -161,8 +161,11 @@ s3.describe("plan with an output in S3", () => {
     const parquet = { path: `s3://${name}/out`, spool: { path: "file/spool" } };
     const spec = await writeSpec(scratch.path, wine, { output: { parquet } });
     for (const command of ["plan", "run"]) {
-      const { code, stderr } = await runCli([command, spec], { env: s3.server().env() });
-      expect([code, stderr]).toEqual([64, expect.stringContaining("set output.parquet.spool.path to another folder")]);
+      await expectEnd(
+        runCli([command, spec], { env: s3.server().env() }),
+        64,
+        "set output.parquet.spool.path to another folder",
+      );
     }
     expect((await readdir(scratch.path)).toSorted()).toEqual(["file", "job.yaml"]);
   });
@@ -172,7 +175,7 @@ postgres.describe("plan with an output in Postgres", () => {
   test("plan ends as run does for a job that shares its name with a job of another table", async () => {
     await using database = await postgres.server().createDatabase();
     const spec = await writePgSpec(scratch.path, wine, database);
-    expect((await runHere(["run", spec, "--quiet"])).code).toBe(0);
+    await expectEnd(runHere(["run", spec, "--quiet"]), 0);
     await writePgSpec(scratch.path, wine, database, { output: { postgres: { table: "scores.others" } } });
     await expectAlike(
       spec,
@@ -241,11 +244,9 @@ postgres.describe("plan with an output in Postgres", () => {
       "CREATE SCHEMA scores; CREATE TABLE scores.predictions (id bigint, label bigint CHECK (label < 0))",
     );
     const spec = await writePgSpec(scratch.path, { ...wine, outputs: { label: "label" } }, database);
-    expect((await runHere(["run", spec, "--quiet"])).code).toBe(65);
-    const { code, stdout } = await runHere(["plan", spec]);
-    expect([code, stdout]).toEqual([
-      0,
-      expect.stringMatching(/this run: unfinished\nuntried {2}privileges and columns/),
-    ]);
+    await expectEnd(runHere(["run", spec, "--quiet"]), 65);
+    expect((await expectEnd(runHere(["plan", spec]), 0)).stdout).toMatch(
+      /this run: unfinished\nuntried {2}privileges and columns/,
+    );
   });
 });

@@ -1,7 +1,7 @@
 import { copyFile, mkdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { type CliResult, projectFolder, runCli, runHere } from "../support/cli.js";
+import { type CliResult, expectEnd, projectFolder, runCli, runHere } from "../support/cli.js";
 import { type Fixture, type SpecOverrides, scratchFolder, writeSpec } from "../support/job.js";
 import { serveChurn } from "../support/mlflow.js";
 import { useS3 } from "../support/s3.js";
@@ -46,10 +46,8 @@ async function openWorld(overrides: SpecOverrides = {}, fixture: Fixture = wine,
     rewrite,
     run: async (...options) => (await run(...options)).code ?? -1,
     async expectAlike(code, said = /(?:)/) {
-      const planned = await runHere(["plan", spec], { env });
-      expect([planned.code, planned.stderr]).toEqual([code, expect.stringMatching(said)]);
-      const ended = await run();
-      expect([ended.code, ended.stderr]).toEqual([code, expect.stringMatching(said)]);
+      const planned = await expectEnd(runHere(["plan", spec], { env }), code, said);
+      await expectEnd(run(), code, said);
       return planned;
     },
     [Symbol.asyncDispose]: () => scratch[Symbol.asyncDispose](),
@@ -94,7 +92,7 @@ test("plan ends with 67 as run does for a held and a discarded run whose input i
   await rm(join(world.folder, "in"), { recursive: true });
   const { stdout } = await world.expectAlike(67, /it is held and not published/);
   expect(stdout).toContain("which has this run: held\nuntried  the plan of a new run: ");
-  expect((await runHere(["discard", world.spec, "--reason", "wrong"])).code).toBe(0);
+  await expectEnd(runHere(["discard", world.spec, "--reason", "wrong"]), 0);
   await world.expectAlike(67, /discarded it at/);
 });
 
@@ -164,12 +162,11 @@ s3.describe("plan of a complete run in S3", () => {
     const { name } = await s3.server().createBucket();
     await using world = await openWorld({ output: { parquet: { path: `s3://${name}/out` } } });
     const env = s3.server().env();
-    expect((await runCli(["run", world.spec, "--quiet"], { env })).code).toBe(0);
+    await expectEnd(runCli(["run", world.spec, "--quiet"], { env }), 0);
     const file = join(world.folder, "file");
     await writeFile(file, "");
     for (const command of ["plan", "run"]) {
-      const { code, stderr } = await runCli([command, world.spec], { env: { ...env, TMPDIR: file } });
-      expect(code, stderr).toBe(0);
+      await expectEnd(runCli([command, world.spec], { env: { ...env, TMPDIR: file } }), 0);
     }
   });
 });

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { runHere } from "../support/cli.js";
+import { expectEnd, runHere } from "../support/cli.js";
 import { scratch } from "../support/job.js";
 import { leftTables } from "../support/pg-crash.js";
 import type { Database } from "../support/pg-database.js";
@@ -113,8 +113,7 @@ postgres.describe("a run in Postgres that is damaged", () => {
       await one.damage(database);
 
       const status = await runHere(["status", spec]);
-      const refused = await runSpec(spec);
-      expect(refused.code, refused.stderr).toBe(66);
+      const refused = await expectEnd(runSpec(spec), 66);
       expect(refused.stderr).toMatch(one.says);
       expect(refused.stderr).toMatch(/hint: .*--new-run/);
       if (one.untold === undefined) {
@@ -142,22 +141,21 @@ postgres.describe("a run in Postgres that is damaged", () => {
         IF (SELECT count(*) FROM infer_batch.spans) >= 8 THEN RAISE EXCEPTION 'stop' USING ERRCODE = '23514'; END IF; RETURN NEW; END $$;
       CREATE TRIGGER empty_once BEFORE INSERT ON infer_batch.spans FOR EACH ROW EXECUTE FUNCTION public.empty_once();
       BEGIN; CREATE TABLE public.kept AS SELECT * FROM ${table}; TRUNCATE ${table}; INSERT INTO ${table} SELECT * FROM public.kept; COMMIT`);
-    expect((await runSpec(spec)).code).toBe(65); // two more spans are committed, into the new files
+    await expectEnd(runSpec(spec), 65); // two more spans are committed, into the new files
     await database.query(
       `DROP TRIGGER empty_once ON infer_batch.spans; DELETE FROM ${table} WHERE id IN (SELECT id FROM public.kept)`,
     );
 
-    const refused = await runSpec(spec);
-    expect(refused.code, refused.stderr).toBe(66);
-    expect(refused.stderr).toMatch(/holds 80 rows, and the run has put 320 there/);
-    expect(refused.stderr).toMatch(
+    await expectEnd(
+      runSpec(spec),
+      66,
+      /holds 80 rows, and the run has put 320 there/,
       /it was emptied during the run\. 80 of its rows are of spans that were committed since\. To score all rows again: TRUNCATE "scores"\."predictions", then infer-batch run \S+ --new-run; where other rows must stay, delete those of this run instead, and add --allow-duplicates\. If rows were removed on purpose: UPDATE /,
     );
-    const early = await runSpec(spec, { args: ["--new-run"] });
-    expect([early.code, early.stderr]).toEqual([64, expect.stringMatching(/keeps the rows of the runs before/)]);
+    await expectEnd(runSpec(spec, { args: ["--new-run"] }), 64, /keeps the rows of the runs before/);
 
     await database.query(`INSERT INTO ${table} (id, score) VALUES (-1, 0); DELETE FROM ${table} WHERE id <> -1`);
-    expect((await runSpec(spec, { args: ["--new-run"] })).code).toBe(64);
+    await expectEnd(runSpec(spec, { args: ["--new-run"] }), 64);
     const { code, stderr, summary } = await runSpec(spec, { args: ["--new-run", "--allow-duplicates"] });
     expect([code, summary], stderr).toMatchObject([0, { status: "complete", rows_scored: 442 }]);
     await database.query(`DELETE FROM ${table} WHERE id = -1`);

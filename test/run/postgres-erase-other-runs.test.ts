@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import type { RunId } from "#src/run/plan/plan.js";
 import { stagedRowsTable } from "#src/targets/postgres/table.js";
-import { projectFolder, runHere } from "../support/cli.js";
+import { expectEnd, projectFolder, runHere } from "../support/cli.js";
 import { scratch } from "../support/job.js";
 import { lastJson } from "../support/nights.js";
 import { connect, type Database } from "../support/pg-database.js";
@@ -50,9 +50,9 @@ async function incompleteKept(folder: string, database: Database): Promise<Incom
     );
   const spec = await write();
   await copyFile(join(projectFolder, "fixtures/models/diabetes-mlp.onnx"), path);
-  expect((await runHere(["run", spec, ...night, "--worker", "1/2"])).code).toBe(0);
+  await expectEnd(runHere(["run", spec, ...night, "--worker", "1/2"]), 0);
   await rm(path);
-  expect((await runHere(["run", spec, ...night])).code).toBe(0);
+  await expectEnd(runHere(["run", spec, ...night]), 0);
   const [row] = await database.query("SELECT run_id FROM infer_batch.runs WHERE job LIKE '%.challenger'");
   const keys = await writeKeys(folder, "5\n441\n");
   return {
@@ -80,12 +80,10 @@ postgres.describe("erase in Postgres: keys, and runs of other tables and jobs", 
       input: { columns: { age: "case when id = 7 then 'nan' else 0.5 end" } },
       output: { columns: ["id"], postgres: { mode: "append" } },
     });
-    const run = await runHere(["run", spec, ...night]);
-    expect(run.code, run.stderr).toBe(0);
+    await expectEnd(runHere(["run", spec, ...night]), 0);
     await database.query("DROP TABLE scores.predictions");
     const keys = await writeKeys(scratch.path, "abc\n");
-    const wrong = await runHere(["erase", spec, "--keys", keys]);
-    expect([wrong.code, wrong.stderr]).toEqual([64, expect.stringContaining("one is not a value of id")]);
+    await expectEnd(runHere(["erase", spec, "--keys", keys]), 64, "one is not a value of id");
     await writeKeys(scratch.path, "007\n");
     expect(lastJson(await runHere(["erase", spec, "--keys", keys, "--json"]))).toMatchObject({
       rejects: 1,
@@ -106,8 +104,7 @@ postgres.describe("erase in Postgres: keys, and runs of other tables and jobs", 
     });
     const keys = join(scratch.path, "keys.txt");
     await writeFile(keys, "5\n");
-    const erased = await runHere(["erase", spec, "--keys", keys, "--json"]);
-    expect(erased.code, erased.stderr).toBe(code);
+    const erased = await expectEnd(runHere(["erase", spec, "--keys", keys, "--json"]), code);
     expect(`${erased.stdout}${erased.stderr}`).toContain(
       code === 0 ? '"key":["id"]' : "the key has several columns: id, place",
     );
@@ -122,7 +119,7 @@ postgres.describe("erase in Postgres: keys, and runs of other tables and jobs", 
       });
     const spec = await write("scores.p_${region}");
     for (const region of ["eu", "us"]) {
-      expect((await runHere(["run", spec, ...night, "--param", `region=${region}`])).code).toBe(0);
+      await expectEnd(runHere(["run", spec, ...night, "--param", `region=${region}`]), 0);
     }
     const keys = await writeKeys(scratch.path, "7\n");
     expect(await runHere(["erase", spec, "--keys", keys])).toMatchObject({
@@ -147,7 +144,7 @@ postgres.describe("erase in Postgres: keys, and runs of other tables and jobs", 
       await writePgSpec(scratch.path, fixture, database, {
         output: { columns: ["id"], postgres: { mode: "append", control_schema: schema } },
       });
-    expect((await runHere(["run", await write("ib_one")])).code).toBe(0);
+    await expectEnd(runHere(["run", await write("ib_one")]), 0);
     const keys = await writeKeys(scratch.path, "7\n");
     const erased = await runHere(["erase", await write("ib_two"), "--keys", keys, "--json"]);
     expect([erased.code, lastJson(erased)["rows"], erased.stderr]).toEqual([
@@ -164,7 +161,7 @@ postgres.describe("erase in Postgres: keys, and runs of other tables and jobs", 
     const { erase, use } = await incompleteKept(scratch.path, database);
     const before = await keptSpans(database);
     expect(before).toBeGreaterThan(0);
-    expect((await erase("--dry-run")).code).toBe(0);
+    await expectEnd(erase("--dry-run"), 0);
     expect(await keptSpans(database)).toBe(before);
 
     const staged =
@@ -195,7 +192,7 @@ postgres.describe("erase in Postgres: keys, and runs of other tables and jobs", 
         output: { postgres: { url, mode: "append" } },
       });
     const spec = await write(database.url);
-    expect((await runHere(["run", spec, ...night])).code).toBe(0);
+    await expectEnd(runHere(["run", spec, ...night]), 0);
     const [run] = await database.query("SELECT run_id FROM infer_batch.runs");
     const runId = String(run?.["run_id"]) as RunId;
     const { schema, table } = stagedRowsTable("infer_batch", runId);
@@ -210,7 +207,7 @@ postgres.describe("erase in Postgres: keys, and runs of other tables and jobs", 
       REVOKE DELETE ON ${left} FROM eraser`);
     try {
       await write(postgres.server().url(database.name, "eraser"));
-      expect((await erase("--dry-run")).code).toBe(64);
+      await expectEnd(erase("--dry-run"), 64);
       const [{ owner } = {}] = await database.query("SELECT current_user AS owner");
       const refused = await erase();
       expect([refused.code, await rowsOf("scores.predictions"), await rowsOf(left)]).toEqual([
@@ -250,8 +247,7 @@ postgres.describe("erase in Postgres: keys, and runs of other tables and jobs", 
         "SELECT pg_try_advisory_xact_lock(hashtextextended('infer-batch swap scores.predictions_challenger', 0)) AS free";
       expect((await finish.query(swap)).rows).toEqual([{ free: true }]); // swapIn
       await finish.query("COMMIT");
-      const { code, stderr } = await erased;
-      expect(code, stderr).toBe(0);
+      await expectEnd(erased, 0);
     } finally {
       await finish.end();
     }

@@ -1,7 +1,7 @@
 import { copyFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { projectFolder, runHere } from "../support/cli.js";
+import { expectEnd, projectFolder, runHere } from "../support/cli.js";
 import { scratch } from "../support/job.js";
 import { lastJson } from "../support/nights.js";
 import type { Database } from "../support/pg-database.js";
@@ -47,12 +47,11 @@ postgres.describe("erase in Postgres", () => {
     async (mode) => {
       await using database = await postgres.server().createDatabase();
       const job = await jobIn(scratch.path, database, { mode, key: ["id"] });
-      expect((await job.night("run", "2026-01-02")).code).toBe(0);
-      expect((await job.night("run", "2026-01-01")).code).toBe(66);
-      const erased = await job.erase();
-      expect(erased.code, erased.stderr).toBe(0);
+      await expectEnd(job.night("run", "2026-01-02"), 0);
+      await expectEnd(job.night("run", "2026-01-01"), 66);
+      await expectEnd(job.erase(), 0);
       expect(await idsOf(database)).toBe(0);
-      expect((await job.night("run", "2026-01-01", "--allow-older")).code).toBe(0);
+      await expectEnd(job.night("run", "2026-01-01", "--allow-older"), 0);
     },
   );
 
@@ -61,12 +60,12 @@ postgres.describe("erase in Postgres", () => {
     const twice = { columns: { id: "CASE WHEN id = 6 THEN 5 ELSE id END" } };
     const mode = { mode: "upsert", key: ["id"] };
     const spoilt = await jobIn(scratch.path, database, mode, { input: twice, commit_rows: 1000 });
-    expect((await spoilt.night("run", "2026-01-01")).code).toBe(65);
+    await expectEnd(spoilt.night("run", "2026-01-01"), 65);
     const messages = (): ReturnType<Database["query"]> => database.query("SELECT message FROM infer_batch.errors");
     expect(await messages()).toEqual([{ message: expect.stringContaining('id = "5"') }]);
     const job = await jobIn(scratch.path, database, mode, { commit_rows: 1000 });
-    expect((await job.night("run", "2026-01-01")).code).toBe(0);
-    expect((await job.erase()).code).toBe(0);
+    await expectEnd(job.night("run", "2026-01-01"), 0);
+    await expectEnd(job.erase(), 0);
     expect(await messages()).toEqual([]);
     expect(await database.query("SELECT FROM infer_batch.documents WHERE document::text LIKE '%\"5%'")).toEqual([]);
   });
@@ -74,12 +73,11 @@ postgres.describe("erase in Postgres", () => {
   test("erase deletes the rows of keys from an upserted table, and records when and how many, never whose", async () => {
     await using database = await postgres.server().createDatabase();
     const job = await jobIn(scratch.path, database, { mode: "upsert", key: ["id"] });
-    expect((await job.night("run", "2026-01-01")).code).toBe(0);
+    await expectEnd(job.night("run", "2026-01-01"), 0);
     expect(lastJson(await job.erase("--dry-run", "--json"))).toMatchObject({ rows: 2, keys_not_found: 1 });
     expect(await idsOf(database)).toBe(2);
 
-    const erased = await job.erase("--json");
-    expect(erased.code, erased.stderr).toBe(0);
+    const erased = await expectEnd(job.erase("--json"), 0);
     expect(lastJson(erased)).toMatchObject({ keys: 3, keys_not_found: 1, rows: 2, rejects: 0 });
     expect(await idsOf(database)).toBe(0);
     expect(await database.query("SELECT count(*)::int AS n FROM scores.predictions")).toEqual([{ n: 440 }]);
@@ -92,7 +90,7 @@ postgres.describe("erase in Postgres", () => {
     });
     await database.query("VACUUM FULL scores.predictions");
     expect((await job.night("run", "2026-01-01")).stdout).toContain("already complete");
-    expect((await job.night("run", "2026-01-02")).code).toBe(0);
+    await expectEnd(job.night("run", "2026-01-02"), 0);
     expect(await idsOf(database)).toBe(2); // the input has them
   });
 
@@ -103,7 +101,7 @@ postgres.describe("erase in Postgres", () => {
     await job.night("run", "2026-01-02");
     const { stdout } = await job.erase();
     expect(stdout).toMatch(/scores\.predictions +2 +0\n.*scores\.predictions__\w+ +2 +0\n/);
-    expect((await job.night("rollback", "2026-01-02")).code).toBe(0);
+    await expectEnd(job.night("rollback", "2026-01-02"), 0);
     expect(await idsOf(database)).toBe(0);
   });
 
@@ -115,18 +113,16 @@ postgres.describe("erase in Postgres", () => {
       input: { where: "id in (3, 4, 5) or id > 440", columns: { age: "case when id = 441 then 'nan' else 0.5 end" } },
     };
     const job = await jobIn(scratch.path, database, { mode: "append" }, overrides);
-    const run = await job.night("run", "2026-01-01");
-    expect(run.code, run.stderr).toBe(67);
-    expect(await job.erase()).toMatchObject({
-      code: 67,
-      stderr: expect.stringMatching(
-        /is held by its checks, so nothing was erased\n.*approve or discard it: infer-batch approve .*--param ds=2026-01-01/,
-      ),
-    });
-    expect((await job.night("approve", "2026-01-01", "--reason", "small")).code).toBe(0);
+    await expectEnd(job.night("run", "2026-01-01"), 67);
+    await expectEnd(
+      job.erase(),
+      67,
+      /is held by its checks, so nothing was erased\n.*approve or discard it: infer-batch approve .*--param ds=2026-01-01/,
+    );
+    await expectEnd(job.night("approve", "2026-01-01", "--reason", "small"), 0);
     expect(lastJson(await job.erase("--json"))).toMatchObject({ rows: 1, rejects: 1, keys_not_found: 1 });
     expect(await database.query("SELECT columns->>'id' AS id FROM infer_batch.rejects")).toEqual([]);
-    expect((await job.night("rejects", "2026-01-01")).code).toBe(0);
+    await expectEnd(job.night("rejects", "2026-01-01"), 0);
     expect((await job.night("status", "2026-01-01")).stdout).toContain("published");
   });
 
@@ -140,10 +136,9 @@ postgres.describe("erase in Postgres", () => {
       const challenger = { model: { outputs }, challenger: { path, outputs }, output: { lineage: mode !== "replace" } };
       const job = await jobIn(scratch.path, database, { mode, key }, challenger);
       await copyFile(join(projectFolder, "fixtures/models/diabetes-mlp.onnx"), path);
-      expect((await job.night("run", "2026-01-01", "--worker", "1/2")).code).toBe(0);
+      await expectEnd(job.night("run", "2026-01-01", "--worker", "1/2"), 0);
       await rm(path);
-      const done = await job.night("run", "2026-01-01");
-      expect([done.code, done.stderr]).toEqual([0, expect.stringContaining("challenger: not whole")]);
+      await expectEnd(job.night("run", "2026-01-01"), 0, "challenger: not whole");
       const [row] = await database.query(
         "SELECT schemaname, tablename FROM pg_tables WHERE tablename LIKE '%staging%'",
       );
@@ -153,12 +148,10 @@ postgres.describe("erase in Postgres", () => {
           : "scores.predictions_challenger";
       expect(await idsOf(database, table)).toBeGreaterThan(0);
 
-      const erased = await job.erase();
-      expect(erased.code, erased.stderr).toBe(0);
+      await expectEnd(job.erase(), 0);
       expect([await idsOf(database), await idsOf(database, table)]).toEqual([0, 0]);
       await copyFile(join(projectFolder, "fixtures/models/diabetes-mlp.onnx"), path);
-      const again = await job.night("run", "2026-01-01", "--new-run", "--allow-duplicates");
-      expect(again.code, again.stderr).toBe(0);
+      await expectEnd(job.night("run", "2026-01-01", "--new-run", "--allow-duplicates"), 0);
     },
   );
 
@@ -167,23 +160,21 @@ postgres.describe("erase in Postgres", () => {
     const outputs = { score: "score" };
     const challenger = { path: join(projectFolder, "fixtures/models/diabetes-mlp.onnx"), outputs };
     const job = await jobIn(scratch.path, database, { mode: "replace", key: [] }, { model: { outputs }, challenger });
-    expect((await job.night("run", "2026-01-01", "--worker", "0/2")).code).toBe(0);
-    expect(await job.erase()).toMatchObject({ code: 67, stderr: expect.stringContaining("is not finished") });
+    await expectEnd(job.night("run", "2026-01-01", "--worker", "0/2"), 0);
+    await expectEnd(job.erase(), 67, "is not finished");
   });
 
   test("the message about an open run of another job names that job", async () => {
     await using database = await postgres.server().createDatabase();
     const mode = { mode: "upsert", key: ["id"] };
     const other = await jobIn(scratch.path, database, mode, { name: "other" });
-    expect((await other.night("run", "2026-01-01", "--worker", "0/2")).code).toBe(0);
+    await expectEnd(other.night("run", "2026-01-01", "--worker", "0/2"), 0);
     const job = await jobIn(scratch.path, database, mode);
-    const refused = await job.erase();
-    expect([refused.code, refused.stderr]).toEqual([
+    await expectEnd(
+      job.erase(),
       67,
-      expect.stringMatching(
-        /run other-\S+ is not finished, so nothing was erased\n.*finish it: it belongs to job other: use the spec of that job, or give this job its name\n {4}then run/,
-      ),
-    ]);
+      /run other-\S+ is not finished, so nothing was erased\n.*finish it: it belongs to job other: use the spec of that job, or give this job its name\n {4}then run/,
+    );
   });
 
   test("erase refuses a key that is not a value of its column, without the key in the message", async () => {
@@ -204,8 +195,7 @@ postgres.describe("erase in Postgres", () => {
       checks: { unique: ["place"] },
       output: { columns: ["id", "place"], postgres: { mode: "upsert", key: ["id"] } },
     });
-    const run = await runHere(["run", spec, "--param", "ds=2026-01-01"]);
-    expect(run.code, run.stderr).toBe(0);
+    await expectEnd(runHere(["run", spec, "--param", "ds=2026-01-01"]), 0);
     const keys = join(scratch.path, "keys.txt");
     await writeFile(keys, "5\n");
     const diff = [
@@ -220,15 +210,13 @@ postgres.describe("erase in Postgres", () => {
       "--json",
     ];
     await database.query("CREATE TABLE scores.before AS SELECT * FROM scores.predictions");
-    const compared = await runHere(diff);
-    expect(compared.code, compared.stderr).toBe(0);
+    const compared = await expectEnd(runHere(diff), 0);
     expect(lastJson(compared)).toMatchObject({ key: ["id"] });
-    expect(await runHere(["erase", spec, "--keys", keys])).toMatchObject({
-      code: 64,
-      stderr: expect.stringMatching(
-        /they may be values of id \(output\.postgres\.key\) or place \(checks\.unique\)\n.*--key id or --key place/,
-      ),
-    });
+    await expectEnd(
+      runHere(["erase", spec, "--keys", keys]),
+      64,
+      /they may be values of id \(output\.postgres\.key\) or place \(checks\.unique\)\n.*--key id or --key place/,
+    );
     expect(await database.query("SELECT count(*)::int AS n FROM scores.predictions")).toEqual([{ n: 442 }]);
     const erased = await runHere(["erase", spec, "--keys", keys, "--key", "id", "--json"]);
     expect(lastJson(erased)).toMatchObject({ key: ["id"], rows: 1 });
@@ -269,8 +257,7 @@ postgres.describe("erase in Postgres", () => {
       input: { columns: { who: "cast(id as varchar)" } },
       output: { columns: ["id", "who"], postgres: { mode: "append", create: false } },
     });
-    const run = await runHere(["run", spec]);
-    expect(run.code, run.stderr).toBe(0);
+    await expectEnd(runHere(["run", spec]), 0);
     const keys = join(scratch.path, "keys.txt");
     await writeFile(keys, "1234567\n");
     expect(lastJson(await runHere(["erase", spec, "--key", "who", "--keys", keys, "--json"]))).toMatchObject({

@@ -8,11 +8,12 @@ import type { Database } from "../support/pg-database.js";
 import { usePostgres } from "../support/postgres.js";
 import { scoreHere } from "../support/score.js";
 import { fixtureNamed } from "../support/world.js";
+import { expectEnd } from "../support/cli.js";
 
 const postgres = usePostgres();
 const fixture = fixtureNamed("diabetes-mlp");
 
-/** What a mode needs, as docs/postgres.md lists it, each with what Postgres says where it is missing. */
+/** What a mode needs, as docs/privileges.md lists it, each with what Postgres says where it is missing. */
 type Grants = readonly (readonly [grant: string, said: string, role?: "keeper"])[];
 
 const schemas: Grants = [
@@ -149,19 +150,16 @@ postgres.describe("a person with a role of their own", () => {
       return await nights.night(command, date);
     };
     for (const date of ["2026-11-20", "2026-11-21"]) {
-      expect((await decide("scorer", "run", date)).code).toBe(67);
+      await expectEnd(decide("scorer", "run", date), 67);
     }
     await database.query(`GRANT CONNECT ON DATABASE ${database.name} TO keeper; GRANT USAGE ON SCHEMA scores, infer_batch TO keeper;
       GRANT INSERT ON scores.predictions TO keeper; GRANT SELECT, INSERT ON infer_batch.runs, infer_batch.version,
         infer_batch.attempts, infer_batch.spans, infer_batch.documents, infer_batch.verdicts, infer_batch.decisions,
         infer_batch.finishes TO keeper`);
-    expect(await decide("keeper", "approve", "2026-11-20")).toMatchObject({
-      code: 64,
-      stderr: expect.stringContaining("permission denied"),
-    });
-    expect((await decide("scorer", "run", "2026-11-20")).code).toBe(0);
+    await expectEnd(decide("keeper", "approve", "2026-11-20"), 64, "permission denied");
+    await expectEnd(decide("scorer", "run", "2026-11-20"), 0);
     await database.query("GRANT scorer TO keeper");
-    expect((await decide("keeper", "approve", "2026-11-21")).code).toBe(0);
+    await expectEnd(decide("keeper", "approve", "2026-11-21"), 0);
     expect(await database.query("SELECT FROM scores.predictions")).toHaveLength(2 * fixture.rows);
     expect(await leftTables(database)).toEqual([]);
   });
@@ -182,10 +180,10 @@ postgres.describe("two roles that score one run", () => {
     };
     const night = async (user: string, ...args: readonly [string, string, ...string[]]): Promise<CliResult> =>
       await (await nightsOf(user)).night(...args);
-    expect((await night("scorer", "run", "2026-11-20")).code).toBe(0);
+    await expectEnd(night("scorer", "run", "2026-11-20"), 0);
     const grants = [...schemas, ...onTarget("INSERT")].map(([grant, said]) => [grant, said, "keeper"] as const);
     await giveAll(database, grants);
-    expect((await night("scorer", "run", "2026-11-21", "--worker", "0/2")).code).toBe(0);
+    await expectEnd(night("scorer", "run", "2026-11-21", "--worker", "0/2"), 0);
     const last = await night("keeper", "run", "2026-11-21", "--worker", "1/2");
     expect([last.code, last.stderr]).toEqual([0, expect.not.stringContaining("must drop it")]);
     const stats = await night("keeper", "stats", "2026-11-21", "--json");

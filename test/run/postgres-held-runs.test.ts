@@ -1,26 +1,24 @@
 import { mkdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { projectFolder } from "../support/cli.js";
-import { scratch } from "../support/job.js";
-import { fewRows, heldNight, lastJson, nightlyJob, type Nights } from "../support/nights.js";
+import { openJob } from "#src/job/job-context.js";
+import type { RunReport } from "#src/report/report.js";
+import { runJob } from "#src/run/run.js";
+import type { RunSink } from "#src/targets/target.js";
+import { expectEnd, projectFolder } from "../support/cli.js";
+import { scratch, type SpecOverrides } from "../support/job.js";
+import { fewRows, heldNight, lastJson, nightlyJob, type Nights, nightsInTable } from "../support/nights.js";
+import { writeRows } from "../support/parquet.js";
 import { leftTables } from "../support/pg-crash.js";
 import type { Database } from "../support/pg-database.js";
-import { writeRows } from "../support/parquet.js";
 import { statesIn } from "../support/pg-staged.js";
 import { usePostgres } from "../support/postgres.js";
+import { alone } from "../support/score.js";
 import { firstOf } from "../support/torture.js";
 
 const postgres = usePostgres();
+const inPage = { report: { html: "page-${ds}.html" } };
 const modes = ["append", "upsert", "replace"] as const;
-type Mode = (typeof modes)[number];
-
-async function nightsIn(folder: string, { url }: Database, mode: Mode): Promise<Nights> {
-  const key = mode === "append" ? [] : ["id"];
-  const table = { url, table: "scores.predictions", mode, key, timeouts: { lock: 1 } };
-  const report = { html: "page-${ds}.html" };
-  return await nightlyJob(folder, { report, output: { parquet: undefined, postgres: table } });
-}
 
 const rowCount = async (database: Database): Promise<number> =>
   (await database.query("SELECT FROM scores.predictions")).length;
@@ -30,7 +28,7 @@ postgres.describe("a run into Postgres whose checks fail", () => {
     "a run into Postgres is held, and approve publishes it without model and input: %s",
     async (mode) => {
       await using database = await postgres.server().createDatabase();
-      const nights = await nightsIn(scratch.path, database, mode);
+      const nights = await nightsInTable(scratch.path, database, mode, inPage);
       const runId = await heldNight(nights);
       const page = await readFile(join(scratch.path, "page-2026-11-21.html"), "utf8");
       expect(page, "the times of both runs").toMatch(
@@ -59,7 +57,7 @@ postgres.describe("a run into Postgres whose checks fail", () => {
         const named = features.flatMap(([, { values }]) => Object.values(values ?? {}));
         expect(Math.min(...named), "rows of a value that the profile of a run names").toBeGreaterThanOrEqual(20);
       }
-      expect((await nights.night("approve", "2026-11-21")).code).toBe(0);
+      await expectEnd(nights.night("approve", "2026-11-21"), 0);
       const { decision } = lastJson(await nights.night("status", "2026-11-21", "--json"));
       expect(decision).toMatchObject({ kind: "approved", by: "ann", reason: "a small day", asBaseline: true });
     },
@@ -69,7 +67,7 @@ postgres.describe("a run into Postgres whose checks fail", () => {
     "a newer run says how to publish a held one, and what that takes once it is published itself: %s",
     async (mode) => {
       await using database = await postgres.server().createDatabase();
-      const nights = await nightsIn(scratch.path, database, mode);
+      const nights = await nightsInTable(scratch.path, database, mode, inPage);
       const runId = await heldNight(nights);
       await nights.rewrite({});
       const { stderr } = await nights.night("run", "2026-11-22");
@@ -81,48 +79,12 @@ postgres.describe("a run into Postgres whose checks fail", () => {
       expect([approved.code, approved.stderr]).toEqual(
         overwrites ? [66, expect.stringMatching(/later date.*--allow-older/s)] : [0, expect.any(String)],
       );
-      const allowed = await nights.night("approve", "2026-11-21", "--allow-older");
-      expect([allowed.code, allowed.stderr]).toEqual([
+      await expectEnd(
+        nights.night("approve", "2026-11-21", "--allow-older"),
         0,
-        expect.stringContaining(overwrites ? "as --allow-older says" : ""),
-      ]);
+        overwrites ? "as --allow-older says" : "",
+      );
       expect(await statesIn(database)).toEqual(["published", "published", "published"]);
-    },
-  );
-
-  test("a run into Postgres is discarded, and a new run takes its place", async () => {
-    await using database = await postgres.server().createDatabase();
-    const nights = await nightsIn(scratch.path, database, "append");
-    const runId = await heldNight(nights);
-    expect((await nights.night("discard", "2026-11-21", "--reason", "half a table")).code).toBe(0);
-    expect([await rowCount(database), await leftTables(database)]).toEqual([442, []]);
-    for (const [command, code] of [
-      ["run", 67],
-      ["approve", 66],
-    ] as const) {
-      const refused = await nights.night(command, "2026-11-21");
-      expect([refused.code, refused.stderr]).toEqual([code, expect.stringContaining("half a table")]);
-    }
-    await nights.rewrite({});
-    const next = await nights.night("run", "2026-11-21", "--new-run", "--json");
-    expect(next.code, next.stderr).toBe(0);
-    expect(lastJson(next)).toMatchObject({ run_id: `${runId}-r2`, status: "complete" });
-    expect(await rowCount(database)).toBe(884);
-  });
-
-  test.each(firstOf(modes))(
-    "a run into Postgres is superseded by a new run, and can then not be approved: %s",
-    async (mode) => {
-      await using database = await postgres.server().createDatabase();
-      const nights = await nightsIn(scratch.path, database, mode);
-      const runId = await heldNight(nights);
-      await nights.rewrite({});
-      const next = await nights.night("run", "2026-11-21", "--new-run", "--json");
-      expect(next.code, next.stderr).toBe(0);
-      const approved = await nights.night("approve", "2026-11-21", "--run", runId);
-      expect([approved.code, approved.stderr]).toEqual([66, expect.stringContaining(`${runId}-r2`)]);
-      expect(await rowCount(database)).toBe({ append: 884, upsert: 442, replace: 442 }[mode]);
-      expect(await leftTables(database)).toEqual([]);
     },
   );
 
@@ -130,36 +92,31 @@ postgres.describe("a run into Postgres whose checks fail", () => {
     "a held run stays held if --new-run may not replace the rows of a later date, and can then be approved: %s",
     async (mode) => {
       await using database = await postgres.server().createDatabase();
-      const nights = await nightsIn(scratch.path, database, mode);
+      const nights = await nightsInTable(scratch.path, database, mode, inPage);
       const runId = await heldNight(nights);
       await nights.rewrite({});
-      const later = await nights.night("run", "2026-11-22", "--json");
-      expect(later.code, later.stderr).toBe(0);
+      await expectEnd(nights.night("run", "2026-11-22", "--json"), 0);
 
-      const refused = await nights.night("run", "2026-11-21", "--new-run");
-      expect([refused.code, refused.stderr]).toEqual([
+      await expectEnd(
+        nights.night("run", "2026-11-21", "--new-run"),
         66,
-        expect.stringMatching(
-          /^error: opening run \S+-r2: run \S+ is for a later date, and has published to scores\.predictions\n {2}hint: nothing was changed, \S+ included; .* with --allow-older\n$/m,
-        ),
-      ]);
+        /^error: writing to scores\.predictions: run \S+ is for a later date than \S+-r2, and has published to this table\n {2}hint: the newer rows stay; .* with --allow-older\n$/m,
+      );
       expect(await database.query("SELECT run_id FROM infer_batch.runs WHERE number > 1")).toEqual([]);
       expect(lastJson(await nights.night("status", "2026-11-21", "--json"))).toMatchObject({
         run_id: runId,
         status: "held",
       });
 
-      const approved = await nights.night("approve", "2026-11-21", "--run", runId, "--allow-older");
-      expect(approved.code, approved.stderr).toBe(0);
-      const next = await nights.night("run", "2026-11-21", "--new-run", "--allow-older", "--json");
-      expect(next.code, next.stderr).toBe(0);
+      await expectEnd(nights.night("approve", "2026-11-21", "--run", runId, "--allow-older"), 0);
+      const next = await expectEnd(nights.night("run", "2026-11-21", "--new-run", "--allow-older", "--json"), 0);
       expect(lastJson(next)).toMatchObject({ run_id: `${runId}-r2`, status: "complete" });
     },
   );
 
   test("a run into Postgres is published as it comes with on_fail: warn, with its verdict", async () => {
     await using database = await postgres.server().createDatabase();
-    const nights = await nightsIn(scratch.path, database, "upsert");
+    const nights = await nightsInTable(scratch.path, database, "upsert", inPage);
     await nights.night("run", "2026-11-20");
     await nights.rewrite({ ...fewRows, checks: { on_fail: "warn" } });
     const done = await nights.night("run", "2026-11-21", "--json");
@@ -174,19 +131,74 @@ postgres.describe("a run into Postgres whose checks fail", () => {
     "a night whose input has no rows is judged and published, or held and approved: %s",
     async (mode) => {
       await using database = await postgres.server().createDatabase();
-      const nights = await nightsIn(scratch.path, database, mode);
+      const nights = await nightsInTable(scratch.path, database, mode, inPage);
       const data = join(projectFolder, "fixtures/data/diabetes/*.parquet");
       await mkdir(join(scratch.path, "empty"));
       await writeRows(join(scratch.path, "empty/a.parquet"), `SELECT * FROM read_parquet('${data}') LIMIT 0`);
-      expect((await nights.night("run", "2026-11-20")).code).toBe(0);
+      await expectEnd(nights.night("run", "2026-11-20"), 0);
       await nights.rewrite({ input: { path: "empty/*.parquet", min_rows: 0 } });
-      const held = await nights.night("run", "2026-11-21");
-      expect([held.code, held.stdout], held.stderr).toEqual([67, expect.stringContaining("held, 0 rows wait")]);
-      const approved = await nights.night("approve", "2026-11-21");
-      expect([approved.code, approved.stdout]).toEqual([0, expect.stringContaining("published, 0 rows")]);
-      const next = await nights.night("run", "2026-11-22");
-      expect([next.code, next.stdout], next.stderr).toEqual([0, expect.stringContaining("0 rows")]);
+      expect((await expectEnd(nights.night("run", "2026-11-21"), 67)).stdout).toContain("held, 0 rows wait");
+      expect((await expectEnd(nights.night("approve", "2026-11-21"), 0)).stdout).toContain("published, 0 rows");
+      expect((await expectEnd(nights.night("run", "2026-11-22"), 0)).stdout).toContain("0 rows");
       expect(await rowCount(database)).toBe(mode === "replace" ? 0 : 442);
+    },
+  );
+});
+
+const date = "2026-11-20";
+
+/** Carries out a night in this process. @param before called before the run's sink does `act` */
+async function nightWith(spec: string, act: "begin" | "profile", before: () => Promise<unknown>): Promise<RunReport> {
+  await using job = await openJob(spec, { param: [`ds=${date}`] }, { attempt: alone });
+  const { sink } = job;
+  const watched = (run: RunSink): RunSink =>
+    new Proxy(run, {
+      get: (of, name) =>
+        name === act
+          ? async (...args: never[]) => {
+              await before();
+              return await (of[act] as (...args: never[]) => Promise<unknown>)(...args);
+            }
+          : Reflect.get(of, name),
+    });
+  return await runJob({ ...job, sink: { ...sink, open: async (stored) => watched(await sink.open(stored)) } });
+}
+
+/** A night all of whose spans are committed, and that has no verdict yet. */
+async function committedNight(folder: string, overrides: SpecOverrides): Promise<Nights> {
+  const nights = await nightlyJob(folder, overrides);
+  const killed = nightWith(nights.spec, "profile", () => Promise.reject(new Error("killed")));
+  await expect(killed).rejects.toThrow("killed");
+  return nights;
+}
+
+/** Discards a run that an attempt is about to finish, and expects that it reports what a later attempt reports. */
+async function expectDiscarded(nights: Nights, act: "begin" | "profile"): Promise<void> {
+  const report = await nightWith(nights.spec, act, async () => {
+    await expectEnd(nights.night("discard", date, "--by", "ann"), 0);
+  });
+
+  expect(report).toMatchObject({ status: "discarded", decided: { error: { exitCode: 67 } } });
+  const later = await nights.night("run", date, "--json");
+  expect([later.code, lastJson(later)["status"]]).toEqual([67, "discarded"]);
+  expect(later.stderr).toContain(report.decided?.error.message);
+}
+
+test.each(["begin", "profile"] as const)(
+  "an attempt that finds all spans committed reports that a person has discarded the run meanwhile: before %s",
+  async (act) => {
+    await expectDiscarded(await committedNight(scratch.path, {}), act);
+  },
+);
+
+postgres.describe("a run into Postgres", () => {
+  test.each(["begin", "profile"] as const)(
+    "an attempt that finds all spans in Postgres reports that a person has discarded the run meanwhile: before %s",
+    async (act) => {
+      await using database = await postgres.server().createDatabase();
+      const table = { url: database.url, table: "scores.predictions", mode: "append" };
+      const output = { parquet: undefined, postgres: table };
+      await expectDiscarded(await committedNight(scratch.path, { output }), act);
     },
   );
 });

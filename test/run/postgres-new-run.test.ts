@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { runHere } from "../support/cli.js";
+import { expectEnd, runHere } from "../support/cli.js";
 import { refusalOf } from "../support/faulty.js";
 import { differences, goldenRows } from "../support/golden.js";
 import { scratch } from "../support/job.js";
@@ -57,13 +57,13 @@ postgres.describe("--new-run into Postgres", () => {
     const spec = await specFor(scratch.path, database, "append");
     const first = await runSpec(spec, { args: ["--new-run"] });
     expect([first.code, first.summary?.status], first.stderr).toEqual([0, "complete"]);
-    const refused = await runSpec(spec, { args: ["--new-run"] });
-    expect(refused.code).toBe(64);
-    expect(
-      refused.stderr,
-    ).toContain(`error: opening a new run: output.postgres.mode is append, and scores.predictions keeps the rows of the runs before
+    await expectEnd(
+      runSpec(spec, { args: ["--new-run"] }),
+      64,
+      `error: opening a new run: output.postgres.mode is append, and scores.predictions keeps the rows of the runs before
   hint: use mode upsert or replace, which accept new runs; or empty the table; or delete those rows, or accept each row twice, and add --allow-duplicates
-`);
+`,
+    );
     expect(await statuses(database)).toEqual([" complete"]);
 
     const { code, summary } = await runSpec(spec, { args: ["--new-run", "--allow-duplicates"] });
@@ -80,14 +80,11 @@ postgres.describe("--new-run into Postgres", () => {
     await using database = await postgres.server().createDatabase();
     const write = (ds: string, age = "age") =>
       specFor(scratch.path, database, "append", { params: { ds }, commit_rows: 1000, input: { columns: { age } } });
-    expect((await runSpec(await write("2026-01-01"))).code).toBe(0);
-    const spoilt = await runSpec(await write("2026-01-02", "CASE WHEN id = 5 THEN NULL ELSE age END"));
-    expect(spoilt.code, spoilt.stderr).toBe(65);
-    const corrected = await runSpec(await write("2026-01-02"));
-    expect(corrected.code, corrected.stderr).toBe(0);
+    await expectEnd(runSpec(await write("2026-01-01")), 0);
+    await expectEnd(runSpec(await write("2026-01-02", "CASE WHEN id = 5 THEN NULL ELSE age END")), 65);
+    await expectEnd(runSpec(await write("2026-01-02")), 0);
     expect(await countRows(database)).toEqual({ n: 884, ids: 442 });
-    const again = await runSpec(await write("2026-01-02"), { args: ["--new-run"] });
-    expect(again.code).toBe(64);
+    await expectEnd(runSpec(await write("2026-01-02"), { args: ["--new-run"] }), 64);
   });
 
   test.each(firstOf(modes))(
@@ -223,13 +220,11 @@ postgres.describe("an unfinished run of other params", () => {
     const spec = await withDay("2026-01-02");
     const told = `run ${yesterday.runId} in scores.predictions is not finished; to finish it: infer-batch run ${spec} --param ds=2026-01-01`;
     expect((await runHere(["status", spec])).stdout).toContain(told);
-    const { code, stderr } = await runSpec(spec);
-    expect(code, stderr).toBe(0);
-    expect(stderr).toContain(told);
+    await expectEnd(runSpec(spec), 0, told);
 
-    const refused = await runSpec(spec, { args: ["--param", "ds=2026-01-01"] });
-    expect(refused.code).toBe(66);
-    expect(refused.stderr).toMatch(
+    await expectEnd(
+      runSpec(spec, { args: ["--param", "ds=2026-01-01"] }),
+      66,
       /^error: writing to scores.predictions: run .* was planned after .*, and has published to this table$/m,
     );
     expect(await tableFaults(database, fixture)).toEqual([]);

@@ -2,21 +2,13 @@ import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { scratch } from "../support/job.js";
-import { fewRows, heldNight, lastJson, nightlyJob, type Nights } from "../support/nights.js";
-import type { Database } from "../support/pg-database.js";
+import { fewRows, heldNight, lastJson, nightsInTable } from "../support/nights.js";
 import { usePostgres } from "../support/postgres.js";
 import { firstOf } from "../support/torture.js";
+import { expectEnd } from "../support/cli.js";
 
 const postgres = usePostgres();
-
-async function nightsIn(folder: string, { url }: Database, mode: string): Promise<Nights> {
-  const key = mode === "append" ? [] : ["id"];
-  const table = { url, table: "scores.predictions", mode, key };
-  return await nightlyJob(folder, {
-    report: { html: "page-${ds}.html" },
-    output: { parquet: undefined, lineage: true, postgres: table },
-  });
-}
+const inPage = { report: { html: "page-${ds}.html" }, output: { lineage: true } };
 
 postgres.describe("a held run whose table has the rows of a run for a later date", () => {
   test.each(firstOf(["append", "replace", "upsert"], 2))(
@@ -27,12 +19,12 @@ postgres.describe("a held run whose table has the rows of a run for a later date
           ? `eaders still have the run of ${last}`
           : `he table has nothing of ${held}; the last published run is that of ${last}`;
       await using database = await postgres.server().createDatabase();
-      const nights = await nightsIn(scratch.path, database, mode);
+      const nights = await nightsInTable(scratch.path, database, mode, inPage);
       const page = (): Promise<string> => readFile(join(scratch.path, "page-2026-11-21.html"), "utf8");
       await heldNight(nights);
       expect(await page()).toMatch(new RegExp(`<h1>HELD. .${readers("20 Nov", "21 Nov")}.</h1>`));
       await nights.rewrite({});
-      expect((await nights.night("run", "2026-11-22")).code).toBe(0);
+      await expectEnd(nights.night("run", "2026-11-22"), 0);
       await nights.rewrite(fewRows);
       const held = await nights.night("run", "2026-11-21");
       expect([held.code, await page()]).toEqual([
@@ -63,21 +55,19 @@ postgres.describe("a held run whose table has the rows of a run for a later date
           "hint: the newer rows stay; if rows of this older run may replace those with the same keys, or no key is in both runs: run the same command with --allow-older\n";
         expect([refused.code, refused.stderr]).toEqual([66, expect.stringContaining(hint)]);
       }
-      const approved = await nights.night("approve", "2026-11-21", ...(isRefused ? ["--allow-older"] : []));
-      expect(approved.code, approved.stderr).toBe(0);
+      await expectEnd(nights.night("approve", "2026-11-21", ...(isRefused ? ["--allow-older"] : [])), 0);
     },
   );
 
   test("after a rollback, readers have the run before the one that was put back", async () => {
     await using database = await postgres.server().createDatabase();
-    const nights = await nightsIn(scratch.path, database, "replace");
+    const nights = await nightsInTable(scratch.path, database, "replace", inPage);
     for (const date of ["2026-11-19", "2026-11-20"]) {
-      expect((await nights.night("run", date)).code).toBe(0);
+      await expectEnd(nights.night("run", date), 0);
     }
-    expect((await nights.night("rollback", "2026-11-20")).code).toBe(0);
+    await expectEnd(nights.night("rollback", "2026-11-20"), 0);
     await nights.rewrite(fewRows);
-    const held = await nights.night("run", "2026-11-21");
-    expect([held.code, held.stderr]).toEqual([67, expect.stringContaining("readers still have the run of 2026-11-19")]);
+    await expectEnd(nights.night("run", "2026-11-21"), 67, "readers still have the run of 2026-11-19");
   });
 
   test.each([
@@ -85,18 +75,17 @@ postgres.describe("a held run whose table has the rows of a run for a later date
     ["replace", "eaders still have the run of 2026-11-21, which has no rows"],
   ])("a held run says that the run before it was published without rows: %s", async (mode, expected) => {
     await using database = await postgres.server().createDatabase();
-    const nights = await nightsIn(scratch.path, database, mode);
-    expect((await nights.night("run", "2026-11-20")).code).toBe(0);
+    const nights = await nightsInTable(scratch.path, database, mode, inPage);
+    await expectEnd(nights.night("run", "2026-11-20"), 0);
     await nights.rewrite({ input: { where: "id < 0" }, checks: { on_fail: "warn" } });
-    expect((await nights.night("run", "2026-11-21")).code).toBe(0);
+    await expectEnd(nights.night("run", "2026-11-21"), 0);
     await nights.rewrite({ ...fewRows, checks: { sql: { enough: "count(*) > 100" } } });
-    const held = await nights.night("run", "2026-11-22");
-    expect([held.code, held.stderr]).toEqual([67, expect.stringContaining(expected)]);
+    await expectEnd(nights.night("run", "2026-11-22"), 67, expected);
   });
 
   test("a held run names the run of the same date whose rows are in the table", async () => {
     await using database = await postgres.server().createDatabase();
-    const nights = await nightsIn(scratch.path, database, "upsert");
+    const nights = await nightsInTable(scratch.path, database, "upsert", inPage);
     const runIds: unknown[] = [];
     for (const date of ["2026-11-19", "2026-11-20", "2026-11-21"]) {
       runIds.push(lastJson(await nights.night("run", date, "--json"))["run_id"]);
@@ -115,7 +104,7 @@ postgres.describe("a published run that a person wants to discard", () => {
     "discard of a published run says how to score it again: %s",
     async (mode) => {
       await using database = await postgres.server().createDatabase();
-      const nights = await nightsIn(scratch.path, database, mode);
+      const nights = await nightsInTable(scratch.path, database, mode, inPage);
       const done = await nights.night("run", "2026-11-20", "--json");
       const { code, stderr } = await nights.night("discard", "2026-11-20");
       const again = `infer-batch run ${nights.spec} --param ds=2026-11-20 --new-run`;
@@ -126,8 +115,7 @@ postgres.describe("a published run that a person wants to discard", () => {
         await database.query(`DELETE FROM scores.predictions WHERE run_id = '${String(lastJson(done)["run_id"])}'`);
       }
       const options = mode === "append" ? ["--allow-duplicates"] : [];
-      const next = await nights.night("run", "2026-11-20", "--new-run", ...options);
-      expect(next.code, next.stderr).toBe(0);
+      await expectEnd(nights.night("run", "2026-11-20", "--new-run", ...options), 0);
       expect(await database.query("SELECT count(*)::int AS n FROM scores.predictions")).toEqual([{ n: 442 }]);
     },
   );

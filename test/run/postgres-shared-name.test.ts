@@ -1,7 +1,7 @@
 import { rename } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { runHere } from "../support/cli.js";
+import { expectEnd, runHere } from "../support/cli.js";
 import { scratch } from "../support/job.js";
 import { fewRows, heldNight, nightlyJob } from "../support/nights.js";
 import { writePgSpec } from "../support/pg-job.js";
@@ -34,7 +34,7 @@ postgres.describe("two jobs of one name for different tables", () => {
   test("no command shows the other job's run as this job's: they end with 66 and say what run says", async () => {
     await using database = await postgres.server().createDatabase();
     const { spec, other } = await jobsIn(scratch.path, database);
-    expect((await runHere(["run", other, "--quiet"])).code).toBe(0);
+    await expectEnd(runHere(["run", other, "--quiet"]), 0);
     const { stderr } = await runHere(["run", spec, "--quiet"]);
     expect(stderr).toMatch(message);
     for (const command of ["status", "stats", "rejects", "validate", "plan"]) {
@@ -43,8 +43,7 @@ postgres.describe("two jobs of one name for different tables", () => {
     const diff = await runHere(["diff", spec, "--against", "scores.others", "--key", "id"]);
     expect([diff.code, diff.stderr]).toEqual([66, stderr]);
 
-    const { code, stdout } = await runHere(["status", spec, other]);
-    expect(code).toBe(66);
+    const { stdout } = await expectEnd(runHere(["status", spec, other]), 66);
     expect(stdout).toMatch(/job\.yaml +error +comparing the spec with the plan of this finished run: output\.postgres/);
     expect(stdout).toMatch(/other\.yaml +diabetes-mlp-\S+ +published/);
     for (const command of ["status", "stats", "rejects", "validate"]) {
@@ -76,7 +75,7 @@ postgres.describe("two jobs of one name for different tables", () => {
       expect([refused.code, refused.stderr], refusing).toEqual([66, expect.stringContaining("output.postgres.table")]);
     }
     await nights.rewrite({ output: output("scores.others") });
-    expect((await nights.night(command, "2026-11-21")).code).toBe(0);
+    await expectEnd(nights.night(command, "2026-11-21"), 0);
   });
 
   test("run --new-run of one job leaves alone rows that the other one has not published yet, until their table is gone", async () => {
@@ -89,30 +88,24 @@ postgres.describe("two jobs of one name for different tables", () => {
     const spec = await write({ mode: "append" });
     await scoreHere(other, workerOf(0, 2));
 
-    const refused = await runHere(["run", spec, "--new-run"]);
-    expect([refused.code, refused.stderr]).toEqual([
+    await expectEnd(
+      runHere(["run", spec, "--new-run"]),
       66,
-      expect.stringMatching(
-        /opening run diabetes-mlp-\S+-r2: run diabetes-mlp-\S+ for scores\.others has committed spans and is not published\n {2}hint: if another job is called diabetes-mlp, too, give this job another name; else name scores\.others/,
-      ),
-    ]);
-    const done = await runHere(["run", other, "--quiet"]);
-    expect(done.code, done.stderr).toBe(0);
+      /opening run diabetes-mlp-\S+-r2: run diabetes-mlp-\S+ for scores\.others has committed spans and is not published\n {2}hint: if another job is called diabetes-mlp, too, give this job another name; else name scores\.others/,
+    );
+    await expectEnd(runHere(["run", other, "--quiet"]), 0);
     const rows = "SELECT count(*)::int AS n, count(DISTINCT id)::int AS ids FROM scores.others";
     expect(await database.query(rows)).toEqual([{ n: 442, ids: 442 }]);
     expect(await database.query("SELECT run_id FROM infer_batch.runs")).toHaveLength(1);
 
     await database.query("DELETE FROM infer_batch.finishes; ALTER TABLE scores.others RENAME TO moved");
-    const unfinished = await runHere(["run", spec]);
-    expect([unfinished.code, unfinished.stderr]).toEqual([
+    await expectEnd(
+      runHere(["run", spec]),
       66,
-      expect.stringMatching(
-        /or, if scores\.others is gone, abandon this run, and start over: infer-batch run .* --new-run\n/,
-      ),
-    ]);
+      /or, if scores\.others is gone, abandon this run, and start over: infer-batch run .* --new-run\n/,
+    );
     await database.query("CREATE VIEW scores.others AS SELECT * FROM scores.moved"); // for those who knew the old name
-    const started = await runHere(["run", spec, "--new-run"]);
-    expect([started.code, started.stderr]).toEqual([0, expect.stringContaining("planning a new run in place of")]);
+    await expectEnd(runHere(["run", spec, "--new-run"]), 0, "planning a new run in place of");
   });
 
   test("run --new-run of one job leaves alone the other one's run that is approved or held, and may follow a discarded one", async () => {
@@ -125,24 +118,25 @@ postgres.describe("two jobs of one name for different tables", () => {
     const runId = await heldNight(nights);
     const refuse = async (state: string): Promise<void> => {
       await nights.rewrite({ output: output("scores.predictions") });
-      const refused = await nights.night("run", "2026-11-21", "--new-run");
-      expect([refused.code, refused.stderr]).toEqual([
+      await expectEnd(
+        nights.night("run", "2026-11-21", "--new-run"),
         66,
-        expect.stringContaining(`run ${runId} for scores.others ${state} and is not published`),
-      ]);
+        `run ${runId} for scores.others ${state} and is not published`,
+      );
       await nights.rewrite({ output: output("scores.others") });
     };
     await refuse("has committed spans");
     await database.query("ALTER TABLE scores.others ADD CONSTRAINT few CHECK (id >= 50) NOT VALID");
-    expect((await nights.night("approve", "2026-11-21", "--not-normal")).code).toBe(65);
+    await expectEnd(nights.night("approve", "2026-11-21", "--not-normal"), 65);
     await refuse("is approved");
     await database.query("ALTER TABLE scores.others DROP CONSTRAINT few");
-    const published = await nights.night("approve", "2026-11-21", "--not-normal");
-    expect([published.code, published.stdout]).toEqual([0, expect.stringContaining(`${runId}: published`)]);
+    expect((await expectEnd(nights.night("approve", "2026-11-21", "--not-normal"), 0)).stdout).toContain(
+      `${runId}: published`,
+    );
 
     await nights.rewrite({ ...fewRows, output: output("scores.others") });
-    expect((await nights.night("run", "2026-11-22")).code).toBe(67);
-    expect((await nights.night("discard", "2026-11-22")).code).toBe(0);
+    await expectEnd(nights.night("run", "2026-11-22"), 67);
+    await expectEnd(nights.night("discard", "2026-11-22"), 0);
     await nights.rewrite({ output: output("scores.predictions") });
     for (const command of ["run", "status"]) {
       const elsewhere = await nights.night(command, "2026-11-22");
@@ -153,7 +147,6 @@ postgres.describe("two jobs of one name for different tables", () => {
         ),
       ]);
     }
-    const next = await nights.night("run", "2026-11-22", "--new-run");
-    expect(next.code, next.stderr).toBe(0);
+    await expectEnd(nights.night("run", "2026-11-22", "--new-run"), 0);
   });
 });

@@ -3,6 +3,7 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { scratch } from "../support/job.js";
 import { lastJson, nightlyJob } from "../support/nights.js";
+import { expectEnd } from "../support/cli.js";
 
 test("a run is compared with the profile in the file of checks.baseline, which holds it from the first run on, with any number of rows", async () => {
   const nights = await nightlyJob(scratch.path);
@@ -50,8 +51,7 @@ test("a run is compared with the profile in the file of checks.baseline, which h
 
 test("a file of checks.baseline that is no profile or is missing ends planning with 64; one that changed ends an unfinished run with 66", async () => {
   const nights = await nightlyJob(scratch.path, { checks: { baseline: "training.json" } });
-  const missing = await nights.night("run", "2026-11-20");
-  expect([missing.code, missing.stderr]).toEqual([64, expect.stringContaining("checks.baseline: ")]);
+  await expectEnd(nights.night("run", "2026-11-20"), 64, "checks.baseline: ");
   const path = join(scratch.path, "training.json");
   const facts = {
     format: "infer-batch-profile",
@@ -67,11 +67,7 @@ test("a file of checks.baseline that is no profile or is missing ends planning w
   const damaged = { ...facts, outputs: [["score", { kind: "numbers", type: "float32", rows: 1, nulls: 0 }]] };
   for (const text of ["{}", JSON.stringify(damaged)]) {
     await writeFile(path, text);
-    const wrong = await nights.night("run", "2026-11-20");
-    expect([wrong.code, wrong.stderr]).toEqual([
-      64,
-      expect.stringContaining("training.json is not the profile of a run"),
-    ]);
+    await expectEnd(nights.night("run", "2026-11-20"), 64, "training.json is not the profile of a run");
   }
 
   const profile = {
@@ -86,11 +82,7 @@ test("a file of checks.baseline that is no profile or is missing ends planning w
   };
   const text = JSON.stringify({ ...profile, rejected: 0, outputs: [] });
   await writeFile(path, text);
-  expect((await nights.night("run", "2026-11-20", "--worker", "0/2")).code).toBe(0);
+  await expectEnd(nights.night("run", "2026-11-20", "--worker", "0/2"), 0);
   await writeFile(path, `${text}\n`);
-  const changed = await nights.night("run", "2026-11-20");
-  expect([changed.code, changed.stderr]).toEqual([
-    66,
-    expect.stringContaining("comparing training.json with the plan"),
-  ]);
+  await expectEnd(nights.night("run", "2026-11-20"), 66, "comparing training.json with the plan");
 });

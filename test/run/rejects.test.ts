@@ -1,10 +1,12 @@
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { identity, lookup, type Spoilt, smallJob, spoiltJob } from "../support/faulty.js";
+import { expectEnd } from "../support/cli.js";
+import { identity, lookup, smallJob, type Spoilt, spoiltJob } from "../support/faulty.js";
 import { differences } from "../support/golden.js";
 import { scratch } from "../support/job.js";
 import { faultsOfFinished, outputRows, partNames } from "../support/output.js";
-import { query } from "../support/parquet.js";
+import { longBytes, replaceBytes } from "../support/parquet-patches.js";
+import { query, writeRows } from "../support/parquet.js";
 import { expectAllThere, reject, rejectLines, spoil } from "../support/rejects.js";
 import { runSpec, scoreHere } from "../support/score.js";
 import { firstOf } from "../support/torture.js";
@@ -167,49 +169,93 @@ describe("rows that cannot be scored are set aside, and all others are scored ri
   });
 });
 
-describe("a row that the model fails on", () => {
-  const bad = [5, 6, 500, 999];
-  const select = `SELECT row AS id, CASE WHEN row IN (${bad.join(", ")}) THEN 99 ELSE row % 10 END AS code FROM range(1000) AS t(row)`;
+const bad = [5, 6, 500, 999];
+const select = `SELECT row AS id, CASE WHEN row IN (${bad.join(", ")}) THEN 99 ELSE row % 10 END AS code FROM range(1000) AS t(row)`;
 
-  test("a row that the model fails on ends the run with 65, naming shard and row", async () => {
-    const { spec } = await smallJob(scratch.path, { model: lookup(), select });
+test("a row that the model fails on ends the run with 65, naming shard and row", async () => {
+  const { spec } = await smallJob(scratch.path, { model: lookup(), select });
 
-    const { code, stderr } = await runSpec(spec);
+  await expectEnd(runSpec(spec), 65, `scoring ${join(scratch.path, "in/a.parquet")}: row 5: the model fails on it: `);
+});
 
-    expect(code, stderr).toBe(65);
-    expect(stderr).toContain(`scoring ${join(scratch.path, "in/a.parquet")}: row 5: the model fails on it: `);
-  });
+const failing = [
+  { batch: 7, commit: 13, rows: "N" as const },
+  { batch: "auto", commit: 30, rows: 8 },
+  { batch: 1, commit: 100, rows: "N" as const },
+  { batch: 4096, commit: "auto", rows: "N" as const },
+  { batch: "auto", commit: "auto", rows: 64 },
+];
 
-  const failing = [
-    { batch: 7, commit: 13, rows: "N" as const },
-    { batch: "auto", commit: 30, rows: 8 },
-    { batch: 1, commit: 100, rows: "N" as const },
-    { batch: 4096, commit: "auto", rows: "N" as const },
-    { batch: "auto", commit: "auto", rows: 64 },
-  ];
+test.each(firstOf(failing, 2))(
+  "a row that the model fails on is found and set aside alone: batches of $batch, spans of $commit, model of $rows",
+  async (shape) => {
+    const settings = { ...reject, commit_rows: shape.commit, engine: { batch_size: shape.batch, threads: 2 } };
+    const { spec, out } = await smallJob(scratch.path, { model: lookup(shape.rows), select, ...settings });
 
-  test.each(firstOf(failing, 2))(
-    "a row that the model fails on is found and set aside alone: batches of $batch, spans of $commit, model of $rows",
-    async (shape) => {
-      const settings = { ...reject, commit_rows: shape.commit, engine: { batch_size: shape.batch, threads: 2 } };
-      const { spec, out } = await smallJob(scratch.path, { model: lookup(shape.rows), select, ...settings });
+    expect(await scoreHere(spec)).toMatchObject({ rowsScored: 996, rowsRejected: 4 });
 
-      expect(await scoreHere(spec)).toMatchObject({ rowsScored: 996, rowsRejected: 4 });
+    const good = Array.from({ length: 1000 }, (_, id) => ({ id: BigInt(id), score: (id % 10) / 2 }));
+    const rows = (await outputRows(out)).map(({ id, score }) => ({ id, score }));
+    expect(
+      differences(
+        rows,
+        good.filter((_, id) => !bad.includes(id)),
+      ),
+    ).toEqual([]);
+    const lines = await rejectLines(out);
+    expect(lines.map(({ row, reason, column }) => [row, reason, column])).toEqual(
+      bad.map((row) => [row, "model_failed", null]),
+    );
+    expect(String(lines[0]?.["value"])).toContain("99");
+    expect(await faultsOfFinished(out, 996)).toEqual([]);
+  },
+);
 
-      const good = Array.from({ length: 1000 }, (_, id) => ({ id: BigInt(id), score: (id % 10) / 2 }));
-      const rows = (await outputRows(out)).map(({ id, score }) => ({ id, score }));
-      expect(
-        differences(
-          rows,
-          good.filter((_, id) => !bad.includes(id)),
-        ),
-      ).toEqual([]);
-      const lines = await rejectLines(out);
-      expect(lines.map(({ row, reason, column }) => [row, reason, column])).toEqual(
-        bad.map((row) => [row, "model_failed", null]),
-      );
-      expect(String(lines[0]?.["value"])).toContain("99");
-      expect(await faultsOfFinished(out, 996)).toEqual([]);
+const plain = "COMPRESSION uncompressed, DICTIONARY_SIZE_LIMIT 0";
+
+describe("a value that DuckDB cannot show does not hide a bad row", () => {
+  const marker = 1_234_605_616_436_508_552n;
+
+  /** The only row has `value` in `v`, as `type`, and NaN as its feature. */
+  async function badRow(folder: string, value: bigint, wrap: string, type: string): Promise<string> {
+    const { spec } = await smallJob(folder, {
+      ...reject,
+      model: identity,
+      select: "SELECT 1",
+      output: { columns: ["v"], parquet: { path: "out" } },
+    });
+    const path = join(folder, "in/a.parquet");
+    await writeRows(path, `SELECT 'nan'::DOUBLE AS x, ${wrap} AS v FROM (SELECT ${type} AS t)`, plain);
+    await replaceBytes(
+      path,
+      longBytes(marker % (type.startsWith("TIME ") ? 86_400_000_000n : 2n ** 63n)),
+      longBytes(value),
+    );
+    return spec;
+  }
+
+  const moment = `make_timestamp(${marker})`;
+  const time = `TIME '00:00:00' + to_microseconds(${marker % 86_400_000_000n})`;
+
+  test.each([
+    { name: "NaT", value: -(2n ** 63n), wrap: "t", type: moment, shown: "-290308-12-21T19:59:05.224192" },
+    {
+      name: "NaT in a list",
+      value: -(2n ** 63n),
+      wrap: "[t]",
+      type: moment,
+      shown: '["-290308-12-21T19:59:05.224192"]',
     },
-  );
+    { name: "NaT in a struct", value: -(2n ** 63n), wrap: "{'f': t}", type: moment, shown: "-290308-12-21" },
+    { name: "a time below 0", value: -1_000_000n, wrap: "t", type: time, shown: "-1000000 microseconds" },
+    { name: "a time below 0 in a list", value: -1_000_000n, wrap: "[t]", type: time, shown: "-1000000 microseconds" },
+  ])("$name", async ({ value, wrap, type, shown }) => {
+    const spec = await badRow(scratch.path, value, wrap, type);
+
+    expect(await scoreHere(spec)).toMatchObject({ rowsScored: 0, rowsRejected: 1 });
+
+    expect(await rejectLines(join(scratch.path, "out"))).toMatchObject([
+      { column: "x", reason: "not_finite", columns: { v: expect.stringContaining(shown) as string } },
+    ]);
+  });
 });

@@ -1,16 +1,19 @@
 import { readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { openJob } from "#src/job/job-context.js";
 import { tableRowBytes } from "#src/flow/pack/feature-hasher.js";
+import { openJob } from "#src/job/job-context.js";
 import type { RunReport } from "#src/report/report.js";
 import { runJob } from "#src/run/run.js";
-import { runHere } from "../support/cli.js";
-import { scratchFolder } from "../support/job.js";
+import { expectEnd, runHere } from "../support/cli.js";
+import { scratch, scratchFolder } from "../support/job.js";
 import { outputRows, partNames } from "../support/output.js";
 import { query } from "../support/parquet.js";
 import { reject, rejectLines } from "../support/rejects.js";
 import { type ReuseJob, reuseJob, rowCount, rowsOf, scoresById, scoresOf } from "../support/reuse-job.js";
+import { useCredentials } from "../support/s3-output.js";
+import { mirror } from "../support/s3-target.js";
+import { type Bucket, useS3 } from "../support/s3.js";
 import { alone, runSpec, scoreHere, workerOf } from "../support/score.js";
 import { servedJob } from "../support/served-job.js";
 
@@ -26,16 +29,16 @@ interface World extends AsyncDisposable {
 }
 
 async function worldOf(base: Parameters<typeof reuseJob>[1] = {}): Promise<World> {
-  const scratch = await scratchFolder();
-  const out = (ds: string): string => join(scratch.path, `out/dt=${ds}`);
+  const ownFolder = await scratchFolder();
+  const out = (ds: string): string => join(ownFolder.path, `out/dt=${ds}`);
   return {
-    folder: scratch.path,
-    job: await reuseJob(scratch.path, base),
+    folder: ownFolder.path,
+    job: await reuseJob(ownFolder.path, base),
     out,
     async expectScores(ds) {
       expect(scoresById(await outputRows(out(ds)))).toEqual(scoresOf(ds));
     },
-    [Symbol.asyncDispose]: () => scratch[Symbol.asyncDispose](),
+    [Symbol.asyncDispose]: () => ownFolder[Symbol.asyncDispose](),
   };
 }
 
@@ -149,8 +152,7 @@ describe("a new run of the same params with --reuse", () => {
     await using world = await worldOf();
     await world.job.night(first, { ...reject, select: withBad(first) });
     await world.job.prepare(first, { on_bad_row: "fail", select: withBad(first), commit_rows: 1000 });
-    const failed = await runHere(["run", world.job.spec, ...again, "--no-progress"]);
-    expect(failed.code, failed.stderr).toBe(65);
+    await expectEnd(runHere(["run", world.job.spec, ...again, "--no-progress"]), 65);
     await world.job.prepare(first);
     const { summary, stderr } = await runSpec(world.job.spec);
     expect(summary, stderr).toMatchObject({ rows_scored: rowCount, rows_reused: rowCount - 5 });
@@ -163,8 +165,7 @@ describe("a new run of the same params with --reuse", () => {
   ])("options that reuse nothing are refused: %j", async (args, overrides, text) => {
     await using world = await worldOf();
     await world.job.prepare(first, overrides);
-    const { code, stderr } = await runHere(["run", world.job.spec, ...args]);
-    expect([code, stderr]).toEqual([64, expect.stringContaining(text)]);
+    await expectEnd(runHere(["run", world.job.spec, ...args]), 64, text);
   });
 });
 
@@ -220,8 +221,7 @@ describe("a source that cannot be used", () => {
     await world.job.night(first);
     await world.job.prepare(second);
     // The plan pins the run of the first night; then it is spoilt, and the attempt goes on.
-    const plan = await runHere(["run", world.job.spec, "--worker", "1/2", "--json"]);
-    expect(plan.code, plan.stderr).toBe(0);
+    await expectEnd(runHere(["run", world.job.spec, "--worker", "1/2", "--json"]), 0);
     await spoil(world.out(first));
 
     const { summary, stderr } = await runSpec(world.job.spec, { args: ["--worker", "0/2"] });
@@ -298,21 +298,58 @@ describe("what reuse cannot do", () => {
   ])("reuse is refused before anything is read: %j", async (overrides, text) => {
     await using world = await worldOf();
     await world.job.prepare(first, overrides);
-    const { code, stderr } = await runHere(["validate", world.job.spec]);
-    expect([code, stderr]).toEqual([64, expect.stringContaining(text)]);
+    await expectEnd(runHere(["validate", world.job.spec]), 64, text);
   });
 
   test("reuse with a served model is refused unless its server names a version", async () => {
     await using unnamed = await servedJob({ versions: [], overrides: { reuse: { key: ["id"] } } });
-    const { code, stderr } = await runHere(["run", unnamed.spec]);
-    expect([code, stderr]).toEqual([64, expect.stringContaining("the server names no version of the model")]);
+    await expectEnd(runHere(["run", unnamed.spec]), 64, "the server names no version of the model");
   });
 
   test("a planned run is refused if reuse.key has changed", async () => {
     await using world = await worldOf();
     await world.job.night(first);
     await world.job.prepare(first, { reuse: undefined });
-    const { code, stderr } = await runHere(["run", world.job.spec]);
-    expect([code, stderr]).toEqual([66, expect.stringContaining('reuse.key is null, planned ["id"]')]);
+    await expectEnd(runHere(["run", world.job.spec]), 66, 'reuse.key is null, planned ["id"]');
+  });
+});
+
+const s3 = useS3();
+
+async function jobIn(folder: string, bucket: Bucket): Promise<ReuseJob> {
+  useCredentials();
+  const endpoint = `http://127.0.0.1:${s3.server().port}`;
+  const parquet = { path: `s3://${bucket.name}/out/dt=\${ds}`, endpoint, spool: { path: "spool" } };
+  return await reuseJob(folder, { output: { parquet } });
+}
+
+async function expectScores(folder: string, bucket: Bucket, ds: string): Promise<void> {
+  const to = join(folder, `mirror-${ds}`);
+  await mirror(bucket, `out/dt=${ds}`, to);
+  expect(scoresById(await outputRows(to))).toEqual(scoresOf(ds));
+}
+
+s3.describe("predictions in S3 and their reuse", () => {
+  test("predictions in S3 are reused by the next night", async () => {
+    const bucket = await s3.server().createBucket();
+    const job = await jobIn(scratch.path, bucket);
+    await job.night(first);
+    expect(await job.night(second)).toMatchObject({ rowsReused: unchanged, rowsScored: rowCount });
+    await expectScores(scratch.path, bucket, second);
+  });
+
+  test("predictions in S3 are reused by a new run that scores the rejected rows, and by the next night", async () => {
+    const bucket = await s3.server().createBucket();
+    const job = await jobIn(scratch.path, bucket);
+    const select = `SELECT id, if(id < 5, NULL, x)::FLOAT AS x FROM (${rowsOf(first)})`;
+    expect(await job.night(first, { ...reject, select })).toMatchObject({ rowsRejected: 5 });
+    await job.prepare(first);
+
+    const repeated = await scoreHere(job.spec, { newRun: true, reuse: true });
+
+    expect(repeated).toMatchObject({ rowsRejected: 0, rowsReused: rowCount - 5, rowsScored: rowCount });
+    await expectScores(scratch.path, bucket, first);
+    expect(await job.night(second)).toMatchObject({ rowsReused: unchanged, rowsScored: rowCount });
+    await expectScores(scratch.path, bucket, second);
   });
 });

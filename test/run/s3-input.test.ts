@@ -2,7 +2,7 @@ import { mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import type { Plan } from "#src/run/plan/plan.js";
-import { projectFolder, runHere } from "../support/cli.js";
+import { expectEnd, projectFolder, runHere } from "../support/cli.js";
 import { identity, smallJob } from "../support/faulty.js";
 import { httpProxy } from "../support/http-proxy.js";
 import { type Fixture, fixtures, scratch, writeSpec } from "../support/job.js";
@@ -97,8 +97,7 @@ s3.describe("shards in S3", () => {
     const spec = await writeSpec(scratch.path, fixture as Fixture, { input });
     const cache = join(scratch.path, "cache");
     const env = { XDG_CACHE_HOME: cache };
-    const run = await runInS3(["run", spec], { port: port(), ownProcess: true, ownCode: true, env });
-    expect(run, run.stderr).toMatchObject({ code: 0 });
+    await expectEnd(runInS3(["run", spec], { port: port(), ownProcess: true, ownCode: true, env }), 0);
     expect(await readdir(join(cache, "infer-batch/code"), { recursive: true })).toContainEqual(
       expect.stringMatching(/thread-entry-reader-worker\.js$/),
     );
@@ -166,9 +165,7 @@ s3.describe("shards in S3", () => {
     await bucket.putFile("in/b.parquet", join(scratch.path, "b.parquet"));
     await job.rewrite({ input: { path: ["in/*.parquet", `s3://${bucket.name}/in/*.parquet`] } });
 
-    const result = await runInS3(["run", job.spec], { port: port() });
-
-    expect(result, result.stderr).toMatchObject({ code: 0 });
+    await expectEnd(runInS3(["run", job.spec], { port: port() }), 0);
     expect((await outputRows(job.out)).map(({ id }) => Number(id))).toEqual([1, 2]);
   });
 
@@ -186,9 +183,7 @@ s3.describe("shards in S3", () => {
       output: { columns: ["id", "f20"] },
     });
 
-    const result = await runInS3(["run", job.spec], { port: proxy.port });
-
-    expect(result, result.stderr).toMatchObject({ code: 0 });
+    await expectEnd(runInS3(["run", job.spec], { port: proxy.port }), 0);
     const bytes = (await readFile(path)).length;
     const needed = bytes * (3 / 33);
     expect(proxy.bytesFromServer).toBeGreaterThan(needed * 0.8);

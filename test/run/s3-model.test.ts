@@ -1,7 +1,7 @@
 import { mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { projectFolder } from "../support/cli.js";
+import { expectEnd, projectFolder } from "../support/cli.js";
 import { type Fixture, fixtures, scratch, scratchFolder, writeSpec } from "../support/job.js";
 import { outputRows, partNames, spanOfName } from "../support/output.js";
 import { runInS3 } from "../support/s3-job.js";
@@ -37,7 +37,7 @@ async function unfinishedJob({ versions = false } = {}): Promise<ModelJob> {
     const env = { XDG_CACHE_HOME: join(folder.path, "caches", machine) };
     return await runInS3(["run", spec, "--no-progress"], { port: s3.server().port, env });
   };
-  expect(await run("first")).toMatchObject({ code: 0 });
+  await expectEnd(run("first"), 0);
   for (const name of ["_SUCCESS", "_manifest.json"]) {
     await rm(join(out, name));
   }
@@ -52,18 +52,14 @@ s3.describe("an unfinished run whose model in S3 was replaced", () => {
   test("an unfinished run whose model in S3 was replaced continues with the planned model from this machine's cache", async () => {
     await using job = await unfinishedJob();
 
-    const ended = await job.run("first");
-
-    expect(ended, ended.stderr).toMatchObject({ code: 0 });
+    await expectEnd(job.run("first"), 0);
     expect((await outputRows(job.out)).length).toBe(wine.rows);
   });
 
   test("an unfinished run whose model in S3 was replaced continues with the planned version of a versioned bucket, also on another machine", async () => {
     await using job = await unfinishedJob({ versions: true });
 
-    const ended = await job.run("another");
-
-    expect(ended, ended.stderr).toMatchObject({ code: 0 });
+    await expectEnd(job.run("another"), 0);
     expect((await outputRows(job.out)).length).toBe(wine.rows);
     const { model } = JSON.parse(await readFile(join(job.out, "_manifest.json"), "utf8")) as { model: unknown };
     expect(model).toMatchObject({ uri: `s3://${job.bucket.name}/wine.onnx`, version: expect.stringMatching(/\w{8,}/) });
@@ -81,13 +77,11 @@ s3.describe("an unfinished run whose model in S3 was replaced", () => {
         port: s3.server().port,
         env: { XDG_CACHE_HOME: join(scratch.path, `cache-${worker.replace("/", "-")}`) },
       });
-    expect(await run("0/2")).toMatchObject({ code: 0 });
+    await expectEnd(run("0/2"), 0);
     await writeFile(tokenizer, (await readFile(tokenizer, "utf8")).replace('"lowercase":true', '"lowercase":false'));
     await bucket.putFile("tokenizer.json", tokenizer);
 
-    const ended = await run("1/2");
-
-    expect(ended, ended.stderr).toMatchObject({ code: 0 });
+    await expectEnd(run("1/2"), 0);
     expect(await embeddingFaults(out)).toEqual([]);
     expect(await readdir(join(scratch.path, "cache-0-2/infer-batch"))).toContain("tokenizers");
   });
@@ -95,11 +89,9 @@ s3.describe("an unfinished run whose model in S3 was replaced", () => {
   test("an unfinished run whose model in S3 was replaced ends with 66 if no copy of the planned model is left", async () => {
     await using job = await unfinishedJob();
 
-    const ended = await job.run("another");
-
-    expect([ended.code, ended.stderr]).toEqual([66, expect.stringMatching(/its sha256 is [0-9a-f]{64}, planned /)]);
+    await expectEnd(job.run("another"), 66, /its sha256 is [0-9a-f]{64}, planned /);
     await job.bucket.putFile("wine.onnx", join(models, wine.model));
-    expect(await job.run("another")).toMatchObject({ code: 0 });
+    await expectEnd(job.run("another"), 0);
     expect((await outputRows(job.out)).length).toBe(wine.rows);
   });
 
@@ -107,11 +99,10 @@ s3.describe("an unfinished run whose model in S3 was replaced", () => {
     await using job = await unfinishedJob();
     await job.bucket.putFile("other.onnx", join(models, "wine-zipmap.onnx"));
 
-    const ended = await job.run("first", "other.onnx");
-
-    expect([ended.code, ended.stderr]).toEqual([
+    await expectEnd(
+      job.run("first", "other.onnx"),
       66,
-      expect.stringMatching(/model\.path is "s3:\S+\/other\.onnx", planned "s3:\S+\/wine\.onnx"/),
-    ]);
+      /model\.path is "s3:\S+\/other\.onnx", planned "s3:\S+\/wine\.onnx"/,
+    );
   });
 });

@@ -1,16 +1,17 @@
-import { mkdir, readdir } from "node:fs/promises";
+import { mkdir, mkdtemp, readdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { projectFolder } from "../support/cli.js";
+import { expectEnd, projectFolder, runHere } from "../support/cli.js";
 import { identity, smallJob } from "../support/faulty.js";
 import { goldenRows } from "../support/golden.js";
 import { type HttpProxy, httpProxy, s3Error } from "../support/http-proxy.js";
-import { fixtures, scratchFolder, writeSpec } from "../support/job.js";
-import { outputRows } from "../support/output.js";
-import { type Bucket, useS3 } from "../support/s3.js";
+import { fixtures, scratch, scratchFolder, writeSpec } from "../support/job.js";
+import { lastJson } from "../support/nights.js";
+import { faultsOfFinished, outputRows } from "../support/output.js";
 import { runInS3, upload } from "../support/s3-job.js";
 import { folderName, type S3OutputJob, s3OutputJob, spans, useCredentials } from "../support/s3-output.js";
 import { mirror } from "../support/s3-target.js";
+import { type Bucket, useS3 } from "../support/s3.js";
 import { scoreHere, workerOf } from "../support/score.js";
 import { until } from "../support/waiting.js";
 
@@ -25,25 +26,25 @@ interface World extends AsyncDisposable {
 }
 
 async function worldOf(overrides: Parameters<typeof s3OutputJob>[2] = {}): Promise<World> {
-  const scratch = await scratchFolder();
+  const ownFolder = await scratchFolder();
   const proxy = await httpProxy(port());
   const bucket = await s3.server().createBucket();
-  const job = await s3OutputJob(scratch.path, { bucket, port: proxy.port }, overrides);
+  const job = await s3OutputJob(ownFolder.path, { bucket, port: proxy.port }, overrides);
   return {
     job,
     proxy,
     bucket,
-    folder: scratch.path,
+    folder: ownFolder.path,
     async [Symbol.asyncDispose]() {
       await proxy[Symbol.asyncDispose]();
-      await scratch[Symbol.asyncDispose]();
+      await ownFolder[Symbol.asyncDispose]();
     },
   };
 }
 
 s3.describe("predictions in S3", () => {
   test("predictions in S3 are those that Python makes, from shards and a model in S3 too, and a second run says already_complete", async () => {
-    await using scratch = await scratchFolder();
+    await using ownFolder = await scratchFolder();
     const bucket = await s3.server().createBucket();
     const fixture = fixtures.find(({ name }) => name === "penguins-pipeline");
     if (fixture === undefined) {
@@ -51,7 +52,7 @@ s3.describe("predictions in S3", () => {
     }
     await upload(bucket, join(projectFolder, "fixtures/data", fixture.table), "in/");
     await upload(bucket, join(projectFolder, "fixtures/models"), "models/");
-    const spec = await writeSpec(scratch.path, fixture, {
+    const spec = await writeSpec(ownFolder.path, fixture, {
       input: { path: `s3://${bucket.name}/in/*.parquet`, spool: { path: "spool" } },
       model: { path: `s3://${bucket.name}/models/${fixture.model}` },
       output: {
@@ -61,7 +62,7 @@ s3.describe("predictions in S3", () => {
       params: { ds: "2026-01-31" },
       commit_rows: 100,
     });
-    const env = { XDG_CACHE_HOME: join(scratch.path, "cache") };
+    const env = { XDG_CACHE_HOME: join(ownFolder.path, "cache") };
 
     const first = await runInS3(["run", spec, "--json"], { port: port(), env });
     const keys = await bucket.keys();
@@ -72,14 +73,14 @@ s3.describe("predictions in S3", () => {
     expect(first.stderr).not.toMatch(/warn/i);
     const output = `s3://${bucket.name}/out/2026-01-31`;
     expect(JSON.parse(first.stdout)).toMatchObject({ status: "complete", spans_planned: 4, output });
-    const here = join(scratch.path, "here");
+    const here = join(ownFolder.path, "here");
     await mirror(bucket, "out/2026-01-31", here);
     const golden = await goldenRows(fixture);
     expect(await outputRows(here)).toEqual(golden);
     expect(JSON.parse(second.stdout)).toMatchObject({ status: "already_complete" });
     expect(await bucket.keys()).toEqual(keys);
     expect(status.stdout).toMatch(/: published, 4 of 4 spans committed/);
-    expect(await readdir(join(scratch.path, "spool"))).toEqual([]);
+    expect(await readdir(join(ownFolder.path, "spool"))).toEqual([]);
   });
 
   test("an output folder in S3 gets _SUCCESS last, and readers see only parts", async () => {
@@ -160,9 +161,9 @@ s3.describe("predictions in S3", () => {
   });
 
   test("an output folder in S3 has the rejected rows, and `rejects` shows them", async () => {
-    await using scratch = await scratchFolder();
+    await using ownFolder = await scratchFolder();
     const bucket = await s3.server().createBucket();
-    const job = await smallJob(scratch.path, {
+    const job = await smallJob(ownFolder.path, {
       model: identity,
       select: "SELECT i::BIGINT AS id, CASE WHEN i % 10 = 3 THEN NULL ELSE i END::FLOAT AS x FROM range(50) t(i)",
       output: { columns: ["id"], parquet: { path: `s3://${bucket.name}/out` } },
@@ -207,12 +208,12 @@ s3.describe("predictions in S3", () => {
   });
 
   test("a run into S3 with long footers is resumed", async () => {
-    await using scratch = await scratchFolder();
+    await using ownFolder = await scratchFolder();
     useCredentials();
     const bucket = await s3.server().createBucket();
     const names = Array.from({ length: 400 }, (_, index) => `carried_through_${index}`);
     const carried = names.map((name, index) => `i + ${index} AS ${name}`);
-    const job = await smallJob(scratch.path, {
+    const job = await smallJob(ownFolder.path, {
       model: identity,
       select: `SELECT i::FLOAT AS x, ${carried.join(", ")} FROM range(20) t(i)`,
       modelSpec: { inputs: { x: ["x"] } },
@@ -231,7 +232,7 @@ s3.describe("predictions in S3", () => {
   });
 
   test("an output folder in S3 that the input pattern matches is refused", async () => {
-    await using scratch = await scratchFolder();
+    await using ownFolder = await scratchFolder();
     useCredentials();
     const bucket = await s3.server().createBucket();
     const fixture = fixtures[0];
@@ -243,8 +244,8 @@ s3.describe("predictions in S3", () => {
     await bucket.put("lake/in/out/_old/a.parquet", await bucket.get(one));
     const endpoint = s3.server().endpoint;
     const specOf = async (name: string, pattern: string): Promise<string> => {
-      await mkdir(join(scratch.path, name));
-      return await writeSpec(join(scratch.path, name), fixture, {
+      await mkdir(join(ownFolder.path, name));
+      return await writeSpec(join(ownFolder.path, name), fixture, {
         input: { path: `s3://${bucket.name}/${pattern}`, endpoint },
         output: { columns: ["id"], parquet: { path: `s3://${bucket.name}/lake/in/out`, endpoint } },
       });
@@ -290,4 +291,30 @@ s3.describe("predictions in S3", () => {
 
 test("six spans are what the tests above count on", () => {
   expect(spans).toBe(6);
+});
+
+s3.describe("erase in S3", () => {
+  test("erase replaces the objects of a run by objects without the rows of the keys, and all commands take them for whole", async () => {
+    const bucket = await s3.server().createBucket();
+    const job = await s3OutputJob(scratch.path, { bucket, port: s3.server().port }, { checks: {}, commit_rows: 200 });
+    await expectEnd(runHere(["run", job.spec]), 0);
+    const keys = join(scratch.path, "keys.txt");
+    await writeFile(keys, "5\n441\n9999\n");
+    const erase = (...args: string[]) => runHere(["erase", job.spec, "--keys", keys, ...args]);
+    expect(lastJson(await erase("--dry-run", "--json"))).toMatchObject({ rows: 2 });
+
+    const erased = await expectEnd(erase("--json"), 0);
+    expect(lastJson(erased)).toMatchObject({ rows: 2, rejects: 0, keys_not_found: 1, retained: 0 });
+    const here = await mkdtemp(join(scratch.path, "mirror-"));
+    await mirror(bucket, folderName, here);
+    const ids = (await outputRows(here)).map(({ id }) => Number(id));
+    expect([ids.length, ids.includes(5), ids.includes(441)]).toEqual([440, false, false]);
+    expect(await faultsOfFinished(here, 440)).toEqual([]);
+    const names = await job.names();
+    expect(names.filter((name) => name.startsWith("part-")).every((name) => name.includes("-r2."))).toBe(true);
+    expect(names.filter((name) => name.includes("staged"))).toEqual([]);
+    expect(lastJson(await runHere(["status", job.spec, "--json"]))).toMatchObject({ status: "published", damage: [] });
+    expect((await runHere(["run", job.spec])).stdout).toContain("already complete");
+    expect((await erase()).stdout).toContain("3 keys not found");
+  });
 });

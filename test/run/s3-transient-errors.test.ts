@@ -8,6 +8,7 @@ import { outputRows, partNames } from "../support/output.js";
 import { query, writeRows } from "../support/parquet.js";
 import { runInS3 } from "../support/s3-job.js";
 import { type Bucket, useS3 } from "../support/s3.js";
+import { expectEnd } from "../support/cli.js";
 
 const s3 = useS3();
 
@@ -100,9 +101,7 @@ s3.describe("a run over shards in S3", () => {
     await rm(join(world.out, "_SUCCESS"));
     await rm(join(world.out, names[4] ?? "")); // rows 40,000 to 49,999, of shard 1
 
-    const second = await runInS3(["run", world.spec, "--json"], { port: world.proxy.port });
-
-    expect(second, second.stderr).toMatchObject({ code: 0 });
+    const second = await expectEnd(runInS3(["run", world.spec, "--json"], { port: world.proxy.port }), 0);
     expect(JSON.parse(second.stdout)).toMatchObject({ spans_resumed: 11, rows_scored: 10_000 });
     expect(await ids(world.out)).toEqual(all);
     expect(world.proxy.bodyBytes - whole).toBeLessThan(whole / 4);
@@ -131,9 +130,11 @@ s3.describe("a run over shards in S3", () => {
     expect(result.code).toBe(66);
     expect(result.stderr).toMatch(/error: reading s3:\/\/bucket-\d+\/in\/3\.parquet: its ETag has changed/);
     expect((await ids(world.out)).every((id) => id < rows)).toBe(true);
-    const again = await runInS3(["run", world.spec], { port: s3.server().port });
-    expect(again.code).toBe(66);
-    expect(again.stderr).toContain("changed since it was planned: s3://");
+    await expectEnd(
+      runInS3(["run", world.spec], { port: s3.server().port }),
+      66,
+      "changed since it was planned: s3://",
+    );
   });
 
   test("a run over shards in S3 reports damage with the shard's name and place", async () => {
@@ -147,10 +148,9 @@ s3.describe("a run over shards in S3", () => {
     await writeFile(path, bytes);
     await world.bucket.putFile("in/2.parquet", path);
 
-    const result = await runInS3(["run", world.spec], { port: world.proxy.port });
-
-    expect(result.code).toBe(65);
-    expect(result.stderr).toMatch(
+    const result = await expectEnd(
+      runInS3(["run", world.spec], { port: world.proxy.port }),
+      65,
       /error: reading s3:\/\/bucket-\d+\/in\/2\.parquet: row group 3 \(rows 18432 to 24575\), column `y`: /,
     );
     expect(result.stderr).not.toContain("spool");

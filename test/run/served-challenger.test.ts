@@ -1,8 +1,8 @@
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
-import { describe, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { expectFigures, type Found, outputs, python, shifted, swapped } from "../support/challenger.js";
-import { projectFolder, runHere } from "../support/cli.js";
+import { expectEnd, projectFolder, runHere } from "../support/cli.js";
 import { differences, goldenRows } from "../support/golden.js";
 import { scratch, scratchFolder, type SpecOverrides, writeSpec } from "../support/job.js";
 import { lastJson } from "../support/nights.js";
@@ -54,95 +54,82 @@ async function challengedJob(overrides: SpecOverrides & { readonly keys?: object
 const run = async (spec: string): Promise<Awaited<ReturnType<typeof runHere>>> =>
   await runHere(["run", spec, "--json", "--no-progress"]);
 
-describe("a challenger that a server has", () => {
-  test("the agreement of a served challenger with a local champion is that of numpy and scipy, and its token is shown nowhere", async () => {
-    await using job = await challengedJob({ keys: { token: "very-secret" } });
-    const sent: (string | undefined)[] = [];
-    job.server.misbehave = ({ headers }) => {
-      sent.push(headers.authorization);
-      return undefined;
-    };
+test("the agreement of a served challenger with a local champion is that of numpy and scipy, and its token is shown nowhere", async () => {
+  await using job = await challengedJob({ keys: { token: "very-secret" } });
+  const sent: (string | undefined)[] = [];
+  job.server.misbehave = ({ headers }) => {
+    sent.push(headers.authorization);
+    return undefined;
+  };
 
-    const done = await run(job.spec);
+  const done = await expectEnd(run(job.spec), 0);
+  expectFigures(lastJson(done)["challenger"] as Found, python.swapped);
+  expect(new Set(sent)).toEqual(new Set(["Bearer very-secret"]));
+  const { run_id: runId } = lastJson(done) as { readonly run_id: string };
+  const beside = join(
+    job.out,
+    "_challenger/_infer-batch",
+    runId.replace("cancer-logistic", "cancer-logistic.challenger"),
+  );
+  const plan = await readFile(join(beside, "plan.json"), "utf8");
+  expect(plan).toContain('"uri": "v2:m"');
+  expect(`${done.stdout}${done.stderr}${plan}`).not.toContain("very-secret");
+});
 
-    expect(done.code, done.stderr).toBe(0);
-    expectFigures(lastJson(done)["challenger"] as Found, python.swapped);
-    expect(new Set(sent)).toEqual(new Set(["Bearer very-secret"]));
-    const { run_id: runId } = lastJson(done) as { readonly run_id: string };
-    const beside = join(
-      job.out,
-      "_challenger/_infer-batch",
-      runId.replace("cancer-logistic", "cancer-logistic.challenger"),
-    );
-    const plan = await readFile(join(beside, "plan.json"), "utf8");
-    expect(plan).toContain('"uri": "v2:m"');
-    expect(`${done.stdout}${done.stderr}${plan}`).not.toContain("very-secret");
+test("the agreement of a local challenger with a served champion is that of numpy and scipy", async () => {
+  await using job = await servedJob({
+    fixture: fixture.name,
+    overrides: { model: { outputs }, challenger: { path: shifted, ...binding } },
   });
 
-  test("the agreement of a local challenger with a served champion is that of numpy and scipy", async () => {
-    await using job = await servedJob({
-      fixture: fixture.name,
-      overrides: { model: { outputs }, challenger: { path: shifted, ...binding } },
-    });
+  const done = await job.run();
 
-    const done = await job.run();
+  expect(done, done.stderr).toMatchObject({ code: 0, report: { provider: "v2" } });
+  expectFigures(done.report["challenger"] as Found, python.swapped);
+});
 
-    expect(done, done.stderr).toMatchObject({ code: 0, report: { provider: "v2" } });
-    expectFigures(done.report["challenger"] as Found, python.swapped);
+test("a served challenger whose server goes away costs no row of the run, which is not compared", async () => {
+  await using job = await challengedJob();
+  job.server.misbehave = ({ number }) => (number > 6 ? { reset: "before" } : undefined);
+  const done = await expectEnd(
+    run(job.spec),
+    0,
+    /challenger: not whole, so that the predictions are not compared: .*ECONNRESET/,
+  );
+  expect(lastJson(done)).toMatchObject({ status: "complete", rows_scored: 569, rows_rejected: 0 });
+  expect(lastJson(done)).not.toHaveProperty("challenger");
+});
+
+test("an unfinished run is finished without its served challenger if the server is unavailable", async () => {
+  await using job = await challengedJob();
+  await expectEnd(runHere(["run", job.spec, "--worker", "0/2"]), 0);
+  await job.server[Symbol.asyncDispose]();
+  const done = await expectEnd(run(job.spec), 0, "challenger: not whole");
+  expect(lastJson(done)).toMatchObject({ status: "complete" });
+});
+
+test("a served challenger that is unavailable, unknown or another version when a run is planned ends the command, and plans nothing", async () => {
+  await using job = await challengedJob({ keys: { name: "other" } });
+  await expectEnd(run(job.spec), 64, /job\.yaml:\d+:\d+: challenger\.server/);
+  await job.write({ keys: { url: "http://127.0.0.1:1" } });
+  await expectEnd(run(job.spec), 75);
+
+  await job.write();
+  await expectEnd(runHere(["run", job.spec, "--worker", "0/2"]), 0);
+  job.server.versions = ["2"];
+  expect(lastJson(await run(job.spec))).toMatchObject({ challenger: { rows_compared: 569 } }); // all by version 2
+  job.server.versions = ["3"];
+  const anew = await runHere(["run", job.spec, "--new-run", "--json"]);
+  expect(lastJson(anew)).toMatchObject({ challenger: { version: "3", rows_compared: 569 } });
+});
+
+test("a challenger with a path and a server, or a digest of a served model, is refused and named", async () => {
+  await using job = await challengedJob({
+    challenger: { path: shifted, server: { protocol: "v2", url: "http://x", name: "m" } },
   });
-
-  test("a served challenger whose server goes away costs no row of the run, which is not compared", async () => {
-    await using job = await challengedJob();
-    job.server.misbehave = ({ number }) => (number > 6 ? { reset: "before" } : undefined);
-    const done = await run(job.spec);
-    expect(done.code, done.stderr).toBe(0);
-    expect(done.stderr).toMatch(/challenger: not whole, so that the predictions are not compared: .*ECONNRESET/);
-    expect(lastJson(done)).toMatchObject({ status: "complete", rows_scored: 569, rows_rejected: 0 });
-    expect(lastJson(done)).not.toHaveProperty("challenger");
-  });
-
-  test("an unfinished run is finished without its served challenger if the server is unavailable", async () => {
-    await using job = await challengedJob();
-    expect((await runHere(["run", job.spec, "--worker", "0/2"])).code).toBe(0);
-    await job.server[Symbol.asyncDispose]();
-    const done = await run(job.spec);
-    expect(done.code, done.stderr).toBe(0);
-    expect(done.stderr).toContain("challenger: not whole");
-    expect(lastJson(done)).toMatchObject({ status: "complete" });
-  });
-
-  test("a served challenger that is unavailable, unknown or another version when a run is planned ends the command, and plans nothing", async () => {
-    await using job = await challengedJob({ keys: { name: "other" } });
-    const unknown = await run(job.spec);
-    expect([unknown.code, unknown.stderr]).toEqual([
-      64,
-      expect.stringMatching(/job\.yaml:\d+:\d+: challenger\.server/),
-    ]);
-    await job.write({ keys: { url: "http://127.0.0.1:1" } });
-    expect((await run(job.spec)).code).toBe(75);
-
-    await job.write();
-    expect((await runHere(["run", job.spec, "--worker", "0/2"])).code).toBe(0);
-    job.server.versions = ["2"];
-    expect(lastJson(await run(job.spec))).toMatchObject({ challenger: { rows_compared: 569 } }); // all by version 2
-    job.server.versions = ["3"];
-    const anew = await runHere(["run", job.spec, "--new-run", "--json"]);
-    expect(lastJson(anew)).toMatchObject({ challenger: { version: "3", rows_compared: 569 } });
-  });
-
-  test("a challenger with a path and a server, or a digest of a served model, is refused and named", async () => {
-    await using job = await challengedJob({
-      challenger: { path: shifted, server: { protocol: "v2", url: "http://x", name: "m" } },
-    });
-    const both = await run(job.spec);
-    expect([both.code, both.stderr]).toEqual([64, expect.stringContaining("challenger.server")]);
-    await job.write({ challenger: { outputs } });
-    const none = await run(job.spec);
-    expect([none.code, none.stderr]).toEqual([
-      64,
-      expect.stringContaining("write challenger.server instead of challenger.path"),
-    ]);
-  });
+  await expectEnd(run(job.spec), 64, "challenger.server");
+  await job.write({ challenger: { outputs } });
+  await expectEnd(run(job.spec), 64, "write challenger.server instead of challenger.path");
 });
 
 test("a pipe scores with a model that a server has, and its predictions are those of Python", async () => {

@@ -3,21 +3,13 @@ import { expectFinished } from "../support/crash.js";
 import { differences, goldenRows } from "../support/golden.js";
 import { outputRows, partNames } from "../support/output.js";
 import { reject, rejectLines } from "../support/rejects.js";
-import { servedJob } from "../support/served-job.js";
+import { isBlank, onRows, servedJob, type ServedJobOptions } from "../support/served-job.js";
 import { until } from "../support/waiting.js";
-import type { Misbehaviour, V2Request, V2Server } from "../support/v2-server.js";
+import type { Misbehaviour, V2Server } from "../support/v2-server.js";
 import { firstOf } from "../support/torture.js";
+import { expectEnd } from "../support/cli.js";
 
 type Decide = NonNullable<V2Server["misbehave"]>;
-
-const isBlank = ({ inputs }: V2Request): boolean =>
-  [...(inputs[0]?.values ?? [])].every((value) => Number(value) === 0);
-
-/** Lets blank rows through, so that faults meet rows of the input. */
-const onRows =
-  (decide: Decide): Decide =>
-  (request) =>
-    isBlank(request) ? undefined : decide(request);
 
 /** Answers every request for a row with the fault: the first one of the table. */
 function poisoned(fault: Misbehaviour): Decide {
@@ -41,10 +33,13 @@ const sevenTimes = (fault: Misbehaviour): Decide => {
 
 /** More batches than requests in flight. */
 const small = { engine: { batch_size: 10 } };
+const diabetes = { inputs: { features: "float32[10]" }, outputs: { score: "float32" } };
+const v1: ServedJobOptions = { rest: { kind: "tensorflow" } };
 
 describe("a fault of the server that has the model", () => {
-  test.each<[string, Misbehaviour]>([
+  test.each<[string, Misbehaviour, ServedJobOptions?]>([
     ["refuses requests for a while (503)", { status: 503 }],
+    ["refuses requests for a while (503), of TensorFlow Serving", { status: 503 }, v1],
     ["limits requests (429)", { status: 429, headers: { "retry-after": "0" } }],
     ["times out at a gateway (504)", { status: 504 }],
     ["has restarted, and has not loaded the model yet (404)", { status: 404, said: "unknown model" }],
@@ -52,15 +47,13 @@ describe("a fault of the server that has the model", () => {
     ["resets connections before the answer", { reset: "before" }],
     ["resets connections in the body of the answer", { reset: "in the body" }],
     ["answers something that is not JSON", { text: "<html>" }],
-  ])("a server that %s is asked again: every row once", async (_what, fault) => {
-    await using job = await servedJob({ overrides: { ...small, ...reject } });
+    ["answers something that is not JSON, of TensorFlow Serving", { text: "<html>" }, v1],
+  ])("a server that %s is asked again: every row once", async (_what, fault, of) => {
+    await using job = await servedJob({ ...of, overrides: { ...small, ...reject } });
     job.server.misbehave = sevenTimes(fault);
 
-    const ended = await job.run();
-
-    expect(ended, ended.stderr).toMatchObject({ code: 0, report: { rows_rejected: 0 } });
+    const ended = await job.runWhole({ rows_rejected: 0 });
     expect((ended.report["server"] as { retries: number }).retries).toBeGreaterThanOrEqual(1);
-    await expectFinished(job.out, { golden: await goldenRows(job.fixture) });
   });
 
   const endless = { text: Buffer.alloc(70 * 1024 * 1024, " ") };
@@ -88,10 +81,7 @@ describe("a fault of the server that has the model", () => {
       return rowsCame ? endless : undefined;
     };
 
-    const ended = await job.run();
-
-    expect(ended, ended.stderr).toMatchObject({ code: 75 });
-    expect(ended.stderr).toContain("the answer has more than 64 MiB, far more than was asked for (tried");
+    await expectEnd(job.run(), 75, "the answer has more than 64 MiB, far more than was asked for (tried");
   });
 
   test("a silent server is asked again after model.server.timeout", async () => {
@@ -102,11 +92,7 @@ describe("a fault of the server that has the model", () => {
       return silences <= 2 ? { silent: true } : undefined;
     });
 
-    const ended = await job.run();
-
-    expect(ended, ended.stderr).toMatchObject({ code: 0 });
-    expect(ended.stderr).toContain("the request took more than 1 s; trying again");
-    await expectFinished(job.out, { golden: await goldenRows(job.fixture) });
+    await expectEnd(job.runWhole(), 0, "the request took more than 1 s; trying again");
   });
 
   test("a server that asks for a pause gets no request in it", async () => {
@@ -117,9 +103,7 @@ describe("a fault of the server that has the model", () => {
       return times.length === 1 ? { status: 429, headers: { "retry-after": "1" } } : undefined;
     });
 
-    const ended = await job.run();
-
-    expect(ended, ended.stderr).toMatchObject({ code: 0 });
+    await expectEnd(job.run(), 0);
     const [first = 0, ...later] = times;
     // Requests that were sent before the answer came are not in the pause.
     expect(later.filter((ms) => ms - first > 100 && ms - first < 990)).toEqual([]);
@@ -129,10 +113,7 @@ describe("a fault of the server that has the model", () => {
     await using job = await servedJob({ overrides: small });
     job.server.misbehave = onRows(() => ({ status: 503, headers: { "retry-after": "3600" } }));
 
-    const ended = await job.run();
-
-    expect(ended, ended.stderr).toMatchObject({ code: 75 });
-    expect(ended.stderr).toContain("asks for a pause of 3600 s");
+    await expectEnd(job.run(), 75, "asks for a pause of 3600 s");
   });
 
   test("a server that stays away ends the attempt with 75 and rejects no row; the same command continues", async () => {
@@ -143,21 +124,17 @@ describe("a fault of the server that has the model", () => {
       return answers > 25 ? { reset: "before" } : undefined;
     });
 
-    const ended = await job.run();
-
-    expect(ended, ended.stderr).toMatchObject({ code: 75 });
-    expect(ended.stderr).toMatch(/scoring with m on http:\S+: ECONNRESET \(tried \d+ times in \d+ s\)/);
+    await expectEnd(job.run(), 75, /scoring with m on http:\S+: ECONNRESET \(tried \d+ times in \d+ s\)/);
     job.server.misbehave = undefined;
-    const again = await job.run();
-    expect(again, again.stderr).toMatchObject({ code: 0, report: { rows_rejected: 0 } });
-    await expectFinished(job.out, { golden: await goldenRows(job.fixture) });
+    await job.runWhole({ rows_rejected: 0 });
   });
 
-  test.each<[string, Misbehaviour]>([
+  test.each<[string, Misbehaviour, ServedJobOptions?]>([
     ["refuses (400)", { status: 400, said: "[request id: 7] unknown category" }],
+    ["refuses (400), of TensorFlow Serving", { status: 400, said: "unknown category" }, v1],
     ["fails on (500)", { status: 500, said: "unknown category" }],
-  ])("a row that the model %s is found and rejected, all others are scored", async (_what, fault) => {
-    await using job = await servedJob({ overrides: { ...reject, engine: { batch_size: 64 } } });
+  ])("a row that the model %s is found and rejected, all others are scored", async (_what, fault, of) => {
+    await using job = await servedJob({ ...of, overrides: { ...reject, engine: { batch_size: 64 } } });
     job.server.misbehave = poisoned(fault);
 
     const ended = await job.run();
@@ -173,18 +150,14 @@ describe("a fault of the server that has the model", () => {
     await using job = await servedJob();
     job.server.misbehave = poisoned({ status: 400, said: "unknown category" });
 
-    const ended = await job.run();
-
-    expect(ended, ended.stderr).toMatchObject({ code: 65 });
-    expect(ended.stderr).toContain("unknown category");
+    await expectEnd(job.run(), 65, "unknown category");
   });
 
   test("a run is resumed on a server that has restarted, and has not loaded the model yet", async () => {
     const retry = { max_seconds: 20 };
     await using job = await servedJob({ overrides: { ...small, commit_rows: 10, retry: { max_seconds: 1 } } });
     job.server.misbehave = onRows(({ number }) => (number > 20 ? { status: 503 } : undefined));
-    const stopped = await job.run();
-    expect(stopped, stopped.stderr).toMatchObject({ code: 75 });
+    await expectEnd(job.run(), 75);
     job.server.misbehave = undefined;
     await job.rewrite({ ...small, commit_rows: 10, retry });
     const { versions } = job.server;
@@ -194,10 +167,7 @@ describe("a fault of the server that has the model", () => {
     const resumed = job.run();
     await until(() => job.server.paths.slice(asked).filter((path) => path.endsWith("/versions/1")).length > 1);
     job.server.versions = versions;
-    const ended = await resumed;
-
-    expect(ended, ended.stderr).toMatchObject({ code: 0 });
-    expect(ended.stderr).toContain("waiting for a model that may be loading");
+    await expectEnd(resumed, 0, "waiting for a model that may be loading");
     await expectFinished(job.out, { golden: await goldenRows(job.fixture) });
   });
 
@@ -210,13 +180,15 @@ describe("a fault of the server that has the model", () => {
       return isBroken ? { status: 500, said: "CUDA error" } : undefined;
     };
 
-    const ended = await job.run();
-
-    expect(ended, ended.stderr).toMatchObject({ code: 75 });
+    await expectEnd(job.run(), 75);
     expect(await partNames(job.out)).toEqual([]);
   });
 
-  test.each<[string, number, RegExp, Misbehaviour]>([
+  const fewerRows: Misbehaviour = {
+    outputs: (all) => all.map((one) => ({ ...one, shape: [1, 1], values: (one.values as Float32Array).slice(0, 1) })),
+  };
+
+  test.each<[string, number, RegExp, Misbehaviour, ServedJobOptions?]>([
     ["no longer knows the model", 66, /404.*this run is scored with version 1/s, { status: 404, said: "unknown" }],
     ["does not have predictions", 64, /the server answered 501: no batches/, { status: 501, said: "no batches" }],
     ["refuses the token", 64, /the server answered 401: who\?/, { status: 401, said: "who?" }],
@@ -230,24 +202,16 @@ describe("a fault of the server that has the model", () => {
           all.map((one) => ({ ...one, datatype: "FP64", values: Float64Array.from(one.values as never) })),
       },
     ],
-    [
-      "answers with fewer rows",
-      64,
-      /output `score` came as float32 \[1,1\] for a batch of/,
-      {
-        outputs: (all) =>
-          all.map((one) => ({ ...one, shape: [1, 1], values: (one.values as Float32Array).slice(0, 1) })),
-      },
-    ],
+    ["answers with fewer rows", 64, /output `score` came as float32 \[1,1\] for a batch of/, fewerRows],
+    ["answers with fewer rows", 64, /output `score` came as float32 \[1,1\] for a batch of/, fewerRows, v1],
+    ["no longer has the version", 66, /this run is scored with version 1/, { status: 404, said: "unknown" }, v1],
+    ["answers without predictions", 64, /it has no `predictions`/, { text: '{"outputs":[1]}' }, v1],
     ["leaves out an output", 64, /output `score` is missing/, { outputs: () => [] }],
-  ])("a server that %s ends the run with %i", async (_what, code, said, fault) => {
-    await using job = await servedJob({ overrides: { ...reject, retry: { max_seconds: 2 } } });
+  ])("a server that %s ends the run with %i", async (_what, code, said, fault, of) => {
+    await using job = await servedJob({ ...of, overrides: { ...reject, retry: { max_seconds: 2 } } });
     job.server.misbehave = onRows(() => fault);
 
-    const ended = await job.run();
-
-    expect(ended, ended.stderr).toMatchObject({ code });
-    expect(ended.stderr).toMatch(said);
+    await expectEnd(job.run(), code, said);
   });
 
   test.each(
@@ -268,26 +232,22 @@ describe("a fault of the server that has the model", () => {
         return undefined;
       };
 
-      const ended = await job.run();
-
-      expect(ended, ended.stderr).toMatchObject({ code: 66 });
-      expect(ended.stderr).toContain("version 2 answered, and this run is scored with version 1");
+      await expectEnd(job.run(), 66, "version 2 answered, and this run is scored with version 1");
       job.server.misbehave = undefined;
       job.server.versions = ["2"];
-      const other = await job.run();
-      expect(other, other.stderr).toMatchObject({ code: 66 });
-      expect(other.stderr).toContain("this run was planned with version 1");
+      await expectEnd(job.run(), 66, "this run was planned with version 1");
       job.server.versions = ["1"];
-      const again = await job.run();
-      expect(again, again.stderr).toMatchObject({ code: 0 });
-      await expectFinished(job.out, { golden: await goldenRows(job.fixture) });
+      await job.runWhole();
     },
   );
 
-  test("NaN in place of a NULL makes a row bad where the server takes no binary tensors", async () => {
+  test.each<[string, ServedJobOptions]>([
+    ["no binary tensors", { isBinary: false }],
+    ["JSON", { rest: { kind: "json" }, keys: { signature: diabetes } }],
+  ])("NaN in place of a NULL is never sent and makes a row bad where the server takes %s", async (_what, of) => {
     const others = ["age", "sex", "bmi", "bp", "s1", "s2", "s3", "s4", "s5"];
     await using job = await servedJob({
-      isBinary: false,
+      ...of,
       overrides: {
         ...reject,
         input: { columns: { changed: "case when id % 100 = 7 then null else s6 end" } },

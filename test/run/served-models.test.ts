@@ -2,7 +2,7 @@ import { writeFileSync } from "node:fs";
 import { readdir, readFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { runCli, runHere } from "../support/cli.js";
+import { expectEnd, runCli, runHere } from "../support/cli.js";
 import { expectFinished } from "../support/crash.js";
 import { goldenRows } from "../support/golden.js";
 import { partNames } from "../support/output.js";
@@ -22,10 +22,7 @@ describe("a model that a server has", () => {
     const types = new Set<unknown>();
     job.server.misbehave = ({ headers }) => void types.add(headers["content-type"]);
 
-    const ended = await job.run();
-
-    expect(ended, ended.stderr).toMatchObject({ code: 0, report: { status: "complete", provider: "v2" } });
-    await expectFinished(job.out, { golden: await goldenRows(job.fixture) });
+    await job.runWhole({ status: "complete", provider: "v2" });
     expect([...types]).toEqual([isBinary ? "application/octet-stream" : "application/json"]);
   });
 
@@ -45,8 +42,7 @@ describe("a model that a server has", () => {
 
   test("requests ask for the version that the run was planned with, the latest of those that the server names", async () => {
     await using job = await servedJob({ versions: ["9", "10"] });
-    const ended = await job.run();
-    expect(ended, ended.stderr).toMatchObject({ code: 0 });
+    await expectEnd(job.run(), 0);
     const asked = new Set(job.server.paths.filter((path) => path.endsWith("/infer")));
     expect([...asked]).toEqual(["POST /v2/models/m/versions/10/infer"]);
     const manifest = JSON.parse(await readFile(join(job.out, "_manifest.json"), "utf8")) as { model: unknown };
@@ -55,8 +51,7 @@ describe("a model that a server has", () => {
 
   test("requests ask for the version in model.server.version", async () => {
     await using job = await servedJob({ versions: ["10", "9"], keys: { version: "9" } });
-    const ended = await job.run();
-    expect(ended, ended.stderr).toMatchObject({ code: 0 });
+    await expectEnd(job.run(), 0);
     expect(job.server.paths).toContain("POST /v2/models/m/versions/9/infer");
   });
 
@@ -65,9 +60,7 @@ describe("a model that a server has", () => {
     let most = 0;
     job.server.misbehave = ({ rows }) => void (most = Math.max(most, rows));
 
-    const ended = await job.run();
-
-    expect(ended, ended.stderr).toMatchObject({ code: 0 });
+    const ended = await expectEnd(job.run(), 0);
     expect(ended.stderr).not.toContain("WARN");
     expect(most).toBe(5);
   });
@@ -80,10 +73,7 @@ describe("a model that a server has", () => {
       return number >= 4 ? { status: 403, said: "no rights" } : undefined;
     };
 
-    const refused = await job.run("--log-level", "debug");
-
-    expect(refused).toMatchObject({ code: 64 });
-    expect(refused.stderr).toMatch(/the server answered 403: no rights/);
+    const refused = await expectEnd(job.run("--log-level", "debug"), 64, /the server answered 403: no rights/);
     expect([...tokens]).toEqual(["Bearer s3cret-token"]);
     const names = await readdir(join(job.out, "_infer-batch"));
     const runId = names.find((name) => name !== "run.json") ?? "";
@@ -111,18 +101,14 @@ describe("a model that a server has", () => {
       return { delayMs: 1100 }; // the file is read at most once a second
     };
 
-    const ended = await job.run();
-
-    expect(ended, ended.stderr).toMatchObject({ code: 0 });
+    await job.runWhole();
     expect([...sent]).toEqual(["Bearer first", "Bearer second"]);
-    await expectFinished(job.out, { golden: await goldenRows(job.fixture) });
   });
 
   test("requests go below the path of the URL", async () => {
     await using job = await servedJob();
     await job.rewrite({ model: { server: { protocol: "v2", url: `${job.server.url}/base/`, name: "m" } } });
-    const ended = await job.run();
-    expect(ended, ended.stderr).toMatchObject({ code: 0 });
+    await expectEnd(job.run(), 0);
   });
 
   test("a run waits for a server that is not ready", async () => {
@@ -132,10 +118,7 @@ describe("a model that a server has", () => {
     await until(() => job.server.paths.filter((path) => path.endsWith("/ready")).length > 1);
     job.server.isReady = true;
 
-    const ended = await running;
-
-    expect(ended, ended.stderr).toMatchObject({ code: 0 });
-    expect(ended.stderr).toContain("it is not ready");
+    await expectEnd(running, 0, "it is not ready");
   });
 
   test("plan and validate ask the server for the model and score nothing but blank rows", async () => {
@@ -160,9 +143,24 @@ describe("a model that a server has", () => {
       expect(killed, killed.stderr).toMatchObject({ signal: "SIGKILL" });
     }
     job.server.misbehave = undefined;
-    const ended = await job.run();
-    expect(ended, ended.stderr).toMatchObject({ code: 0 });
+    const ended = await expectEnd(job.run(), 0);
     expect(Number(ended.report["spans_resumed"])).toBeGreaterThan(14);
     await expectFinished(job.out, { golden });
   });
+});
+
+const signature = { inputs: { features: "float32[10]" }, outputs: { score: "float32" } };
+const warning = "the server names no version of its model, so that a changed model is not noticed: add checks.golden";
+
+test("plan and run warn of a server that names no version of its model", async () => {
+  await using job = await servedJob({ rest: { kind: "kserve" }, keys: { signature } });
+  const planned = await runHere(["plan", job.spec]);
+  expect(planned.stderr).toContain(warning);
+  await expectEnd(job.run(), 0, warning);
+});
+
+test("plan does not warn of a server that names the version", async () => {
+  await using job = await servedJob({});
+  const planned = await runHere(["plan", job.spec]);
+  expect([planned.code, planned.stderr]).toEqual([0, expect.not.stringContaining("names no version")]);
 });

@@ -1,8 +1,8 @@
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import { describe, expect, test } from "vitest";
-import { type CliResult, projectFolder, type RunningCli } from "../support/cli.js";
+import { expect, test } from "vitest";
+import { type CliResult, expectEnd, projectFolder, type RunningCli } from "../support/cli.js";
 import { identity, smallJob } from "../support/faulty.js";
 import { differences } from "../support/golden.js";
 import { scratch, writeSpec } from "../support/job.js";
@@ -71,77 +71,71 @@ async function stopAt(spec: string, when: RegExp, signal: NodeJS.Signals): Promi
   return { ...result, stopMs: performance.now() - (sentMs ?? Number.NaN) };
 }
 
-describe("a run that is stopped", () => {
-  test.each([
-    { signal: "SIGTERM", exit: 143 },
-    { signal: "SIGINT", exit: 130 },
-  ] as const)(
-    "a run that is stopped ends with $exit within 5 s of $signal, keeps committed spans and can be resumed",
-    async ({ signal, exit }) => {
-      const job = await slowJob(scratch.path);
-      const { spec, out } = job;
-
-      const { code, stderr, stdout, stopMs } = await stopAt(spec, /span 3 committed/, signal);
-
-      expect(code, stderr).toBe(exit);
-      expect(stopMs).toBeLessThan(5000);
-      expect(stderr).toMatch(new RegExp(`stopping on ${signal}: committed spans are kept`));
-      expect(JSON.parse(stdout)).toMatchObject({ status: "failed", code: signal, exit_code: code });
-      const committed = (await partNames(out)).map(spanOfName);
-      expect(committed.length).toBeGreaterThanOrEqual(4);
-      expect(committed.length).toBeLessThan(rowCount / commitRows - 4);
-
-      await job.hurry();
-      const report = await scoreHere(spec);
-      expect(report).toMatchObject({ status: "complete", spansResumed: committed.length });
-      expect(report.rowsScored).toBe(rowCount - committed.length * commitRows);
-      await expectAllRows(out);
-    },
-  );
-
-  test("a run that is stopped while it resumes ends with 143 and without _SUCCESS", async () => {
+test.each([
+  { signal: "SIGTERM", exit: 143 },
+  { signal: "SIGINT", exit: 130 },
+] as const)(
+  "a run that is stopped ends with $exit within 5 s of $signal, keeps committed spans and can be resumed",
+  async ({ signal, exit }) => {
     const job = await slowJob(scratch.path);
     const { spec, out } = job;
-    await job.hurry();
-    const kept = await leaveUnfinished(spec, out, (span) => span < 40);
-    await job.slowDown();
 
-    const { code } = await stopAt(spec, /resuming run/, "SIGTERM");
+    const { code, stderr, stdout, stopMs } = await expectEnd(stopAt(spec, /span 3 committed/, signal), exit);
+    expect(stopMs).toBeLessThan(5000);
+    expect(stderr).toMatch(new RegExp(`stopping on ${signal}: committed spans are kept`));
+    expect(JSON.parse(stdout)).toMatchObject({ status: "failed", code: signal, exit_code: code });
+    const committed = (await partNames(out)).map(spanOfName);
+    expect(committed.length).toBeGreaterThanOrEqual(4);
+    expect(committed.length).toBeLessThan(rowCount / commitRows - 4);
 
-    expect(code).toBe(143);
-    expect((await partNames(out)).slice(0, kept.length)).toEqual(kept);
-    expect((await listing(out)).filter((line) => line.startsWith("_SUCCESS"))).toEqual([]);
     await job.hurry();
-    await scoreHere(spec);
+    const report = await scoreHere(spec);
+    expect(report).toMatchObject({ status: "complete", spansResumed: committed.length });
+    expect(report.rowsScored).toBe(rowCount - committed.length * commitRows);
     await expectAllRows(out);
+  },
+);
+
+test("a run that is stopped while it resumes ends with 143 and without _SUCCESS", async () => {
+  const job = await slowJob(scratch.path);
+  const { spec, out } = job;
+  await job.hurry();
+  const kept = await leaveUnfinished(spec, out, (span) => span < 40);
+  await job.slowDown();
+
+  await expectEnd(stopAt(spec, /resuming run/, "SIGTERM"), 143);
+  expect((await partNames(out)).slice(0, kept.length)).toEqual(kept);
+  expect((await listing(out)).filter((line) => line.startsWith("_SUCCESS"))).toEqual([]);
+  await job.hurry();
+  await scoreHere(spec);
+  await expectAllRows(out);
+});
+
+test("a run that is stopped by a second signal ends at once, by the signal itself", async () => {
+  const spec = await longCall(scratch.path);
+  let url: string | undefined;
+  let toldAgainMs = Number.NaN;
+  const tellTwice = async (metrics: string, child: RunningCli): Promise<void> => {
+    await until(async () => /provider="cpu"/.test(await (await fetch(metrics)).text()));
+    await sleep(500); // the model, which is there now, is inside a call that takes many seconds
+    await tell(child, "SIGTERM");
+    toldAgainMs = performance.now();
+    child.kill("SIGTERM");
+  };
+
+  const { code, signal, stderr } = await runSpec(spec, {
+    args: ["--metrics-port", "0"],
+    onStderr: (seen, child) => {
+      if (url === undefined) {
+        url = /metrics: (\S+)/.exec(seen)?.[1];
+        void (url === undefined ? undefined : tellTwice(url, child));
+      }
+    },
   });
 
-  test("a run that is stopped by a second signal ends at once, by the signal itself", async () => {
-    const spec = await longCall(scratch.path);
-    let url: string | undefined;
-    let toldAgainMs = Number.NaN;
-    const tellTwice = async (metrics: string, child: RunningCli): Promise<void> => {
-      await until(async () => /provider="cpu"/.test(await (await fetch(metrics)).text()));
-      await sleep(500); // the model, which is there now, is inside a call that takes many seconds
-      await tell(child, "SIGTERM");
-      toldAgainMs = performance.now();
-      child.kill("SIGTERM");
-    };
-
-    const { code, signal, stderr } = await runSpec(spec, {
-      args: ["--metrics-port", "0"],
-      onStderr: (seen, child) => {
-        if (url === undefined) {
-          url = /metrics: (\S+)/.exec(seen)?.[1];
-          void (url === undefined ? undefined : tellTwice(url, child));
-        }
-      },
-    });
-
-    expect({ code, signal }).toEqual({ code: null, signal: "SIGTERM" });
-    expect(stderr).toMatch(/^error: stopping at once on a second SIGTERM; committed spans are kept\n {2}hint: /m);
-    expect(performance.now() - toldAgainMs, "five seconds after the first it ends anyhow").toBeLessThan(3000);
-  });
+  expect({ code, signal }).toEqual({ code: null, signal: "SIGTERM" });
+  expect(stderr).toMatch(/^error: stopping at once on a second SIGTERM; committed spans are kept\n {2}hint: /m);
+  expect(performance.now() - toldAgainMs, "five seconds after the first it ends anyhow").toBeLessThan(3000);
 });
 
 /** One batch, packed in one piece, of which the model makes a square matrix that it multiplies with itself sixty times. */

@@ -1,6 +1,6 @@
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { type CliResult, runHere } from "../support/cli.js";
+import { type CliResult, expectEnd, runHere } from "../support/cli.js";
 import { identity, smallJob } from "../support/faulty.js";
 import { scratch } from "../support/job.js";
 import { usePostgres } from "../support/postgres.js";
@@ -43,8 +43,7 @@ test("conditions of checks.sql that are true of the whole output pass", async ()
     some: "count(nullif(id, 3)) = 7 and max(score) - min(score) > 6.5",
     mixed: "abs(sum(score) - sum(id)) < 1e-9 or false",
   };
-  const done = await runSql(scratch.path, { sql });
-  expect(done.code, done.stderr).toBe(0);
+  await expectEnd(runSql(scratch.path, { sql }), 0);
 });
 
 test("numbers in a condition of checks.sql keep all their digits", async () => {
@@ -52,26 +51,26 @@ test("numbers in a condition of checks.sql keep all their digits", async () => {
     whole: "sum(id + 9007199254740986 = 9007199254740993) = 1 and sum(id) < 1e20",
     decimal: "sum(id + 0.1234567890123456789 = 1.1234567890123456789) = 1",
   };
-  const done = await runSql(scratch.path, { sql });
-  expect(done.code, done.stderr).toBe(0);
+  await expectEnd(runSql(scratch.path, { sql }), 0);
 });
 
 test("conditions of checks.sql do not count rows that input.where leaves out, whole spans of them included", async () => {
   const sql = { one: "count(*) = 1 and sum(score) = 7", two: "min(id) = 7" };
-  const done = await runSql(scratch.path, { sql, input: { where: "id = 7" } });
-  expect(done.code, done.stderr).toBe(0);
-  const none = await runSql(join(scratch.path, "none"), {
-    sql: { one: "count(*) = 0 and max(score) is null" },
-    input: { where: "id > 7" },
-  });
-  expect(none.code, none.stderr).toBe(0);
+  await expectEnd(runSql(scratch.path, { sql, input: { where: "id = 7" } }), 0);
+  await expectEnd(
+    runSql(join(scratch.path, "none"), {
+      sql: { one: "count(*) = 0 and max(score) is null" },
+      input: { where: "id > 7" },
+    }),
+    0,
+  );
 });
 
 test("a condition of checks.sql that is false holds the run, and the message has its aggregates", async () => {
   const sql = { high: "avg(case when score > 5 then 1 else 0 end) < 0.2", fine: "count(*) > 0" };
-  const held = await runSql(scratch.path, { sql });
-  expect(held.code).toBe(67);
-  expect(held.stderr).toMatch(
+  await expectEnd(
+    runSql(scratch.path, { sql }),
+    67,
     /1 of \d+ checks failed\n {2}high: avg\(case when score > 5 then 1 else 0 end\) < 0\.2 is false: avg\(…\) is 0\.25\n/,
   );
 });
@@ -88,40 +87,35 @@ test.each([
   ["cast(concat('x', count(*)) as int) > 0", "> 0 is Conversion Error: Could not convert string 'x8"],
   ["max(case when id = 3 then 'nan'::double else score end) > 1", "> 1 is NULL: max(…) is NaN\n"],
 ])("a condition of checks.sql that is not true holds the run: %s", async (condition, message) => {
-  const held = await runSql(scratch.path, { sql: { one: condition } });
-  expect([held.code, held.stderr]).toEqual([67, expect.stringContaining(message)]);
+  await expectEnd(runSql(scratch.path, { sql: { one: condition } }), 67, message);
 });
 
 test("a condition of checks.sql that cannot be checked is an error of the spec, with its place, before anything is scored", async () => {
-  const refused = await runSql(scratch.path, { sql: { one: "count(*) > 0", two: "avg(scores) > 1" } });
-  expect([refused.code, refused.stderr]).toEqual([
+  await expectEnd(
+    runSql(scratch.path, { sql: { one: "count(*) > 0", two: "avg(scores) > 1" } }),
     64,
-    expect.stringMatching(
-      /job\.yaml:\d+:\d+: checks\.sql: binding checks\.sql\.two: there is no output column `scores`; did you mean `score`\?/,
-    ),
-  ]);
+    /job\.yaml:\d+:\d+: checks\.sql: binding checks\.sql\.two: there is no output column `scores`; did you mean `score`\?/,
+  );
 });
 
 test("conditions of checks.sql are decided over the rows of all workers", async () => {
   const { spec } = await smallSqlJob(scratch.path, { sql: { one: "sum(score) = 28 and count(*) = 9" } });
-  expect((await runHere(["run", spec, "--worker", "1/2"])).code).toBe(0);
-  const last = await runHere(["run", spec, "--worker", "0/2"]);
-  expect([last.code, last.stderr]).toEqual([
+  await expectEnd(runHere(["run", spec, "--worker", "1/2"]), 0);
+  await expectEnd(
+    runHere(["run", spec, "--worker", "0/2"]),
     67,
-    expect.stringContaining("one: sum(score) = 28 and count(*) = 9 is false: sum(score) is 28, count(*) is 8\n"),
-  ]);
+    "one: sum(score) = 28 and count(*) = 9 is false: sum(score) is 28, count(*) is 8\n",
+  );
 });
 
 test("a held run keeps its verdict when a condition of checks.sql changes, and a new run takes the new condition", async () => {
   const job = { sql: { one: "count(*) < 8" } };
   const { spec, rewrite } = await smallSqlJob(scratch.path, job);
-  expect((await runHere(["run", spec])).code).toBe(67);
+  await expectEnd(runHere(["run", spec]), 67);
   const base = { commit_rows: 3, output: { columns: ["id", "k"] } };
   await rewrite({ ...base, checks: { sql: { one: "count(*) = 8" } } });
-  const held = await runHere(["run", spec]);
-  expect(held.code).toBe(67); // the verdict is final
-  const next = await runHere(["run", spec, "--new-run"]);
-  expect(next.code, next.stderr).toBe(0);
+  await expectEnd(runHere(["run", spec]), 67); // the verdict is final
+  await expectEnd(runHere(["run", spec, "--new-run"]), 0);
 });
 
 const postgres = usePostgres();
@@ -130,11 +124,11 @@ postgres.describe("checks.sql of rows for Postgres", () => {
     await using database = await postgres.server().createDatabase();
     const key = mode === "append" ? [] : ["id"];
     const output = { parquet: undefined, postgres: { url: database.url, table: "scores", mode, key } };
-    const held = await runSql(scratch.path, { sql: { one: "sum(score) = 27", two: "sum(score) = 28" }, output });
-    expect([held.code, held.stderr]).toEqual([
+    const held = await expectEnd(
+      runSql(scratch.path, { sql: { one: "sum(score) = 27", two: "sum(score) = 28" }, output }),
       67,
-      expect.stringContaining("one: sum(score) = 27 is false: sum(score) is 28"),
-    ]);
+      "one: sum(score) = 27 is false: sum(score) is 28",
+    );
     expect(held.stderr).not.toContain("two:");
   });
 });

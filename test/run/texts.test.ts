@@ -2,7 +2,7 @@ import { readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import * as arrow from "apache-arrow";
 import { describe, expect, test } from "vitest";
-import { runHere } from "../support/cli.js";
+import { expectEnd, runHere } from "../support/cli.js";
 import { refusalOf } from "../support/faulty.js";
 import { serveHub } from "../support/hub.js";
 import { scratch, type SpecOverrides } from "../support/job.js";
@@ -41,9 +41,9 @@ describe("a job that tokenizes texts", () => {
     const planned = await readFile(tokenizer, "utf8");
     await writeFile(tokenizer, planned.replace('"lowercase":true', '"lowercase":false'));
 
-    const refused = await runSpec(spec);
-    expect(refused.code, refused.stderr).toBe(66);
-    expect(refused.stderr).toMatch(
+    await expectEnd(
+      runSpec(spec),
+      66,
       /comparing tokenizer tokenizer\.json with the plan of this unfinished run: its sha256 is [0-9a-f]{64}, planned [0-9a-f]{64}\n {2}hint: restore what was planned/,
     );
 
@@ -73,8 +73,7 @@ describe("a job that tokenizes texts", () => {
     const { spec, out } = await textJob(scratch.path, {
       model: { inputs: tokenInputs({ tokenizer: "hf://org/model/tokenizer.json" }) },
     });
-    const half = await runHere(["run", spec, "--worker", "0/2"], { env });
-    expect(half.code, half.stderr).toBe(0);
+    await expectEnd(runHere(["run", spec, "--worker", "0/2"], { env }), 0);
     const other = Buffer.from(bytes.toString("utf8").replace('"lowercase":true', '"lowercase":false'));
     hub.revisions.set("main", new Map([["tokenizer.json", other]]));
 
@@ -172,8 +171,7 @@ describe("a job that tokenizes texts", () => {
 
   test("two models are compared with the tokenizer of the spec", async () => {
     const { spec } = await textJob(scratch.path);
-    const compared = await runHere(["compare", spec, "--model", encoderFile, "--json"]);
-    expect(compared.code, compared.stderr).toBe(0);
+    const compared = await expectEnd(runHere(["compare", spec, "--model", encoderFile, "--json"]), 0);
     expect(JSON.parse(compared.stdout)).toMatchObject({ rows_compared: 330 });
   });
 });

@@ -1,9 +1,9 @@
 import { mkdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { isDeepStrictEqual } from "node:util";
-import { beforeAll, describe, expect, test } from "vitest";
+import { beforeAll, expect, test } from "vitest";
 import { writeArrow } from "../support/arrow.js";
-import { projectFolder, runCli } from "../support/cli.js";
+import { expectEnd, projectFolder, runCli } from "../support/cli.js";
 import { scratch, scratchFolder } from "../support/job.js";
 import { outputRows } from "../support/output.js";
 import { query, type Row, writeRows } from "../support/parquet.js";
@@ -66,60 +66,59 @@ async function providersOf(folder: string): Promise<unknown[]> {
   ];
 }
 
-describe("a job of a model with trees", () => {
-  test("a job of a model with trees is scored by compiled trees as ONNX Runtime scores it, and says so in report and labels", async () => {
-    const report = await scoreHere(await writeJob(scratch.path, {}));
+test("a job of a model with trees is scored by compiled trees as ONNX Runtime scores it, and says so in report and labels", async () => {
+  const report = await scoreHere(await writeJob(scratch.path, {}));
 
-    expect(report).toMatchObject({ trees: "compiled", provider: "cpu", rowsScored: rows });
-    expect(report.rowsByTrees).toBeGreaterThan(rows / 2);
-    expect(firstChanged(await outputRows(join(scratch.path, "out")), expected)).toBeUndefined();
-    expect(await providersOf(scratch.path)).toEqual([
-      report.rowsByTrees === rows ? "cpu, compiled trees" : "cpu, partly compiled trees",
-    ]);
-  });
+  expect(report).toMatchObject({ trees: "compiled", provider: "cpu", rowsScored: rows });
+  expect(report.rowsByTrees).toBeGreaterThan(rows / 2);
+  expect(firstChanged(await outputRows(join(scratch.path, "out")), expected)).toBeUndefined();
+  expect(await providersOf(scratch.path)).toEqual([
+    report.rowsByTrees === rows ? "cpu, compiled trees" : "cpu, partly compiled trees",
+  ]);
+});
 
-  test("a job of a model with trees gives the same in a pipe", async () => {
-    const spec = await writeJob(scratch.path, {});
-    const path = join(scratch.path, "in.arrows");
-    await writeArrow(path, select, { kind: "stream", batchRows: 5000 });
-    const { output, error } = await pipeHere(spec, await readFile(path));
+test("a job of a model with trees gives the same in a pipe", async () => {
+  const spec = await writeJob(scratch.path, {});
+  const path = join(scratch.path, "in.arrows");
+  await writeArrow(path, select, { kind: "stream", batchRows: 5000 });
+  const { output, error } = await pipeHere(spec, await readFile(path));
 
-    expect(error).toBeUndefined();
-    expect(firstChanged(rowsOf(output), expected)).toBeUndefined();
-  });
+  expect(error).toBeUndefined();
+  expect(firstChanged(rowsOf(output), expected)).toBeUndefined();
+});
 
-  test("a job of a model with trees gives the same where ONNX Runtime encodes texts before the trees", async () => {
-    const colours = "['red', 'grün', 'blue', 'none of these']";
-    const texts = `SELECT i AS id, ${colours}[(1 + hash(i) % 4)::INTEGER] AS colour, (hash(i, 0) % 100000)::DOUBLE / 1e4 - 5 AS x0, (hash(i, 1) % 100000)::DOUBLE / 1e4 - 5 AS x1 FROM range(${rows}) AS t(i)`;
-    const found: Row[][] = [];
-    for (const trees of ["onnxruntime", "auto"]) {
-      await using folder = await scratchFolder();
-      await mkdir(join(folder.path, "in"));
-      await writeRows(join(folder.path, "in/part-00000.parquet"), texts);
-      const spec = {
-        version: 1,
-        name: "texts",
-        input: { path: "in/*.parquet" },
-        model: { path: join(projectFolder, "fixtures/trees/encoded-texts.onnx"), cast: "lossy" },
-        engine: { threads: 1, trees },
-        output: { columns: ["id"], parquet: { path: "out" } },
-      };
-      await writeFile(join(folder.path, "job.yaml"), JSON.stringify(spec));
-      const report = await scoreHere(join(folder.path, "job.yaml"));
-      expect(report.trees).toBe(trees === "auto" ? "compiled" : null);
-      found.push(await outputRows(join(folder.path, "out")));
-    }
-    expect(found[0]).toHaveLength(rows);
-    expect(firstChanged(found[1] ?? [], found[0] ?? [])).toBeUndefined();
-  });
+test("a job of a model with trees gives the same where ONNX Runtime encodes texts before the trees", async () => {
+  const colours = "['red', 'grün', 'blue', 'none of these']";
+  const texts = `SELECT i AS id, ${colours}[(1 + hash(i) % 4)::INTEGER] AS colour, (hash(i, 0) % 100000)::DOUBLE / 1e4 - 5 AS x0, (hash(i, 1) % 100000)::DOUBLE / 1e4 - 5 AS x1 FROM range(${rows}) AS t(i)`;
+  const found: Row[][] = [];
+  for (const trees of ["onnxruntime", "auto"]) {
+    await using folder = await scratchFolder();
+    await mkdir(join(folder.path, "in"));
+    await writeRows(join(folder.path, "in/part-00000.parquet"), texts);
+    const spec = {
+      version: 1,
+      name: "texts",
+      input: { path: "in/*.parquet" },
+      model: { path: join(projectFolder, "fixtures/trees/encoded-texts.onnx"), cast: "lossy" },
+      engine: { threads: 1, trees },
+      output: { columns: ["id"], parquet: { path: "out" } },
+    };
+    await writeFile(join(folder.path, "job.yaml"), JSON.stringify(spec));
+    const report = await scoreHere(join(folder.path, "job.yaml"));
+    expect(report.trees).toBe(trees === "auto" ? "compiled" : null);
+    found.push(await outputRows(join(folder.path, "out")));
+  }
+  expect(found[0]).toHaveLength(rows);
+  expect(firstChanged(found[1] ?? [], found[0] ?? [])).toBeUndefined();
+});
 
-  test("a job of a model with trees is scored by ONNX Runtime, with a warning, where the compiled trees differ from it", async () => {
-    // Sessions that check the trees are made of a part of the model, in memory: these give other scores. Only threads that
-    // have sessions load ONNX Runtime: others may be terminated, and Node aborts when one is that loads a native library.
-    const preload = join(scratch.path, "other-scores.mjs");
-    await writeFile(
-      preload,
-      `import { createRequire } from "node:module";
+test("a job of a model with trees is scored by ONNX Runtime, with a warning, where the compiled trees differ from it", async () => {
+  // Sessions that check the trees are made of a part of the model, in memory: these give other scores. Only threads that
+  // have sessions load ONNX Runtime: others may be terminated, and Node aborts when one is that loads a native library.
+  const preload = join(scratch.path, "other-scores.mjs");
+  await writeFile(
+    preload,
+    `import { createRequire } from "node:module";
       import { isMainThread } from "node:worker_threads";
       if (!isMainThread && /scoring-worker/.test(process.argv[1])) {
         const { InferenceSession } = createRequire(${JSON.stringify(join(projectFolder, "package.json"))})("onnxruntime-node");
@@ -137,19 +136,16 @@ describe("a job of a model with trees", () => {
           return session;
         };
       }`,
-    );
-    const args = ["run", await writeJob(scratch.path, {}), "--json"];
-    const { code, stdout, stderr } = await runCli(args, { program: modules, node: [`--import=${preload}`] });
-
-    expect(code, stderr).toBe(0);
-    const reason = String.raw`\S+ differs from ONNX Runtime's for rows made of the model's thresholds: row 2: [\d.]+, not [\d.]+`;
-    const warning = `checking the compiled trees of \\S*bench-lightgbm.onnx: ${reason}; ONNX Runtime computes them in this attempt`;
-    expect(stderr).toMatch(new RegExp(warning));
-    expect(JSON.parse(stdout)).toMatchObject({
-      rows_by_trees: 0,
-      trees: expect.stringMatching(new RegExp(`^onnxruntime: ${reason}$`)),
-    });
-    expect(firstChanged(await outputRows(join(scratch.path, "out")), expected)).toBeUndefined();
-    expect(await providersOf(scratch.path)).toEqual(["cpu"]);
+  );
+  const args = ["run", await writeJob(scratch.path, {}), "--json"];
+  const { stdout, stderr } = await expectEnd(runCli(args, { program: modules, node: [`--import=${preload}`] }), 0);
+  const reason = String.raw`\S+ differs from ONNX Runtime's for rows made of the model's thresholds: row 2: [\d.]+, not [\d.]+`;
+  const warning = `checking the compiled trees of \\S*bench-lightgbm.onnx: ${reason}; ONNX Runtime computes them in this attempt`;
+  expect(stderr).toMatch(new RegExp(warning));
+  expect(JSON.parse(stdout)).toMatchObject({
+    rows_by_trees: 0,
+    trees: expect.stringMatching(new RegExp(`^onnxruntime: ${reason}$`)),
   });
+  expect(firstChanged(await outputRows(join(scratch.path, "out")), expected)).toBeUndefined();
+  expect(await providersOf(scratch.path)).toEqual(["cpu"]);
 });

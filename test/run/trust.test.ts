@@ -11,6 +11,7 @@ import { leaveUnfinished, runSpec, scoreHere } from "../support/score.js";
 import { commitRows, watchedJob } from "../support/watched.js";
 import { torture } from "../support/torture.js";
 import { fixtureNamed } from "../support/world.js";
+import { expectEnd } from "../support/cli.js";
 
 async function partPath(out: string, span: number): Promise<string | undefined> {
   const prefix = `part-${String(span).padStart(5, "0")}.`;
@@ -44,9 +45,7 @@ describe("a committed part that is damaged during the run", () => {
     const part = await awaitPart(out, 1);
     await how.damage(part);
 
-    const { code, stderr, stdout } = await run.release();
-
-    expect(code, stderr).toBe(66);
+    const { stderr, stdout } = await expectEnd(run.release(), 66);
     expect(stderr).toMatch(how.says);
     expect(JSON.parse(stdout)).toMatchObject({ status: "failed", exit_code: 66 });
     expect(await readdir(out)).not.toContain("_SUCCESS");
@@ -62,10 +61,7 @@ describe("a committed part that is damaged during the run", () => {
     const part = await awaitPart(out, 1);
     await truncate(part, 100);
 
-    const { code, stderr } = await run.release();
-
-    expect(code, stderr).toBe(66);
-    expect(stderr).toContain("part-00001.");
+    await expectEnd(run.release(), 66, "part-00001.");
     expect(await readdir(out)).not.toContain("_SUCCESS");
     await rm(part);
     expect(await scoreHere(spec)).toMatchObject({ status: "complete", spansResumed: 5 });
@@ -77,10 +73,7 @@ describe("a committed part that is damaged during the run", () => {
     const run = await holdRun(spec, { out, call: "link part-00004 #1", held: join(scratch.path, "held") });
     await rm(out, { recursive: true, maxRetries: 10 }); // the run may be writing into it
 
-    const { code, stderr } = await run.release();
-
-    expect(code, stderr).toBe(66);
-    expect(stderr).toContain("the run's plan is gone from it");
+    await expectEnd(run.release(), 66, "the run's plan is gone from it");
     expect(await scoreHere(spec)).toMatchObject({ status: "complete", spansResumed: 0, rowsScored: 442 });
     await expectFinished(out, expected);
   });
@@ -133,10 +126,7 @@ describe("two jobs on one folder", () => {
     await scoreHere(other);
     const before = await partNames(out);
 
-    const { code, stderr } = await late.release();
-
-    expect(code, stderr).toBe(64);
-    expect(stderr).toMatch(/belongs to run other-[0-9a-f]{12}, not to diabetes-mlp-/);
+    await expectEnd(late.release(), 64, /belongs to run other-[0-9a-f]{12}, not to diabetes-mlp-/);
     expect(await partNames(out)).toEqual(before);
     await expectFinished(out, expected);
   });
@@ -151,10 +141,7 @@ describe("an output folder with files of others", () => {
       await writeFile(join(out, "_SUCCESS"), text);
       const before = await listing(out);
 
-      const { code, stderr } = await runSpec(spec);
-
-      expect(code, stderr).toBe(64);
-      expect(stderr).toContain("it has a _SUCCESS but no manifest of this program");
+      await expectEnd(runSpec(spec), 64, "it has a _SUCCESS but no manifest of this program");
       expect(await listing(out)).toEqual(before);
     },
   );
@@ -179,9 +166,7 @@ describe("a stream that cannot be written", () => {
       const { spec, out, expected } = await watchedJob(scratch.path);
 
       const args = ["run", spec, "--json", "--log-level", "debug", "--log-format", format];
-      const { code, stdout } = await runRedirected(args, "2>/dev/full");
-
-      expect(code).toBe(0);
+      const { stdout } = await expectEnd(runRedirected(args, "2>/dev/full"), 0);
       expect(JSON.parse(stdout)).toMatchObject({ status: "complete", rows_scored: 442 });
       await expectFinished(out, expected);
     },
@@ -194,9 +179,7 @@ describe("a stream that cannot be written", () => {
       await mkdir(out);
       await writeFile(join(out, "notes.txt"), "");
 
-      const { code } = await runRedirected(["run", spec, "--log-format", format], "2>/dev/full");
-
-      expect(code).toBe(64);
+      await expectEnd(runRedirected(["run", spec, "--log-format", format], "2>/dev/full"), 64);
     },
   );
 
@@ -205,11 +188,12 @@ describe("a stream that cannot be written", () => {
     async () => {
       const { spec, out, expected } = await watchedJob(scratch.path);
 
-      const { code, stderr } = await runRedirected(["run", spec, "--json", "--no-progress"], ">/dev/full");
-
-      expect(code, stderr).toBe(75);
-      expect(stderr).toMatch(/^error: writing to stdout: .*ENOSPC/m);
-      expect(stderr).toContain("hint: the command did its work; only its report is lost");
+      await expectEnd(
+        runRedirected(["run", spec, "--json", "--no-progress"], ">/dev/full"),
+        75,
+        /^error: writing to stdout: .*ENOSPC/m,
+        "hint: the command did its work; only its report is lost",
+      );
       await expectFinished(out, expected);
       expect((await scoreHere(spec)).status).toBe("already_complete");
     },

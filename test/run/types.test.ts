@@ -2,14 +2,58 @@ import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { isDeepStrictEqual } from "node:util";
 import { describe, expect, test } from "vitest";
+import { expectEnd } from "../support/cli.js";
 import { type TypeCase, typeCases } from "../support/column-types.js";
+import { identity as echo, refusalOf, smallJob } from "../support/faulty.js";
 import { readIndependently } from "../support/hyparquet.js";
 import { scratch, scratchFolder, writeSpec } from "../support/job.js";
-import { partNames } from "../support/output.js";
-import { readRows, type Row, writeRows } from "../support/parquet.js";
+import { outputRows, partNames } from "../support/output.js";
+import { query, readRows, type Row, writeRows } from "../support/parquet.js";
 import { hasPyarrow, runPython } from "../support/pyarrow.js";
 import { runSpec, scoreHere } from "../support/score.js";
-import { changed, featureNames, features, fixture, jobOver, rowCount } from "../support/carried-columns.js";
+import { fixtureNamed } from "../support/world.js";
+
+const fixture = fixtureNamed("diabetes-mlp");
+
+const featureNames = Array.from({ length: 10 }, (_, index) => `f${index}`);
+
+const features = featureNames.map((name, index) => `((row * 7 + ${index}) % 100 / 100)::DOUBLE AS ${name}`).join(", ");
+
+/** More than a vector, and no multiple of one. */
+const rowCount = 2500;
+
+/** Every column of the input is in the output as it was, row by row; `columns`: input expression by output column. */
+async function changed(input: string, output: string, columns: Readonly<Record<string, string>>): Promise<unknown[]> {
+  const found: unknown[] = [];
+  const given = `read_parquet('${input}', hive_partitioning = false)`;
+  const came = `read_parquet('${output}', hive_partitioning = false)`;
+  for (const [name, source] of Object.entries(columns)) {
+    const [row] = await query(`
+      WITH given AS (SELECT row, ${source} AS v FROM ${given}), came AS (SELECT row, "${name}" AS v FROM ${came})
+      SELECT (SELECT count(*) FROM given) AS given_rows, (SELECT count(*) FROM came) AS came_rows,
+        (SELECT count(*) FROM (FROM given EXCEPT ALL FROM came)) AS missing,
+        (SELECT count(*) FROM (FROM came EXCEPT ALL FROM given)) AS added,
+        (SELECT count(*) FROM given FULL JOIN came USING (row) WHERE given.v IS DISTINCT FROM came.v
+           OR given.v::VARCHAR IS DISTINCT FROM came.v::VARCHAR) AS different,
+        (SELECT any_value(typeof(v)) FROM given) = (SELECT any_value(typeof(v)) FROM came) AS same_type`);
+    if (row?.["given_rows"] !== row?.["came_rows"] || Number(row?.["given_rows"]) === 0) {
+      found.push([name, "rows", row]);
+    } else if (row?.["missing"] !== 0n || row["added"] !== 0n || row["different"] !== 0n || row["same_type"] !== true) {
+      found.push([name, row]);
+    }
+  }
+  return found;
+}
+
+/** A job over `<folder>/in/*.parquet` that predicts from f0 to f9. */
+async function jobOver(folder: string, columns: readonly string[], model: object = {}): Promise<string> {
+  return await writeSpec(folder, fixture, {
+    input: { path: "in/*.parquet" },
+    model: { inputs: { features: featureNames }, ...model },
+    output: { columns: ["row", ...columns] },
+    commit_rows: 700,
+  });
+}
 
 /** Values of a type in turn, a NULL every seventh row. */
 function columnSql({ values, inParquet = values, sql }: TypeCase, name: string): string {
@@ -66,80 +110,74 @@ async function nestedShard(folder: string): Promise<string> {
   return path;
 }
 
-describe("fields of struct columns", () => {
-  test("fields of struct columns are carried under their path with _ for dots, together with the whole struct", async () => {
-    const shard = await nestedShard(scratch.path);
+test("fields of struct columns are carried under their path with _ for dots, together with the whole struct", async () => {
+  const shard = await nestedShard(scratch.path);
 
-    await scoreHere(await jobOver(scratch.path, ["user.age", "user.home.city", "user"]));
+  await scoreHere(await jobOver(scratch.path, ["user.age", "user.home.city", "user"]));
 
-    const output = join(scratch.path, "out/*.parquet");
-    const expected = { user_age: "user.age", user_home_city: "user.home.city", user: "user" };
-    expect(await changed(shard, output, expected)).toEqual([]);
-    expect(Object.keys((await readRows(output))[0] ?? {})).toEqual(["row", ...Object.keys(expected), "score"]);
-  });
+  const output = join(scratch.path, "out/*.parquet");
+  const expected = { user_age: "user.age", user_home_city: "user.home.city", user: "user" };
+  expect(await changed(shard, output, expected)).toEqual([]);
+  expect(Object.keys((await readRows(output))[0] ?? {})).toEqual(["row", ...Object.keys(expected), "score"]);
+});
 
-  test("fields of a struct column do not collide with other columns, for any name of the struct", async () => {
-    const shard = await nestedShard(scratch.path);
+test("fields of a struct column do not collide with other columns, for any name of the struct", async () => {
+  const shard = await nestedShard(scratch.path);
 
-    await scoreHere(await jobOver(scratch.path, ["shard.row", "shard.f0", "shard"]));
+  await scoreHere(await jobOver(scratch.path, ["shard.row", "shard.f0", "shard"]));
 
-    const expected = { shard_row: "(shard).row", shard_f0: "(shard).f0", shard: "shard" };
-    expect(await changed(shard, join(scratch.path, "out/*.parquet"), expected)).toEqual([]);
-  });
+  const expected = { shard_row: "(shard).row", shard_f0: "(shard).f0", shard: "shard" };
+  expect(await changed(shard, join(scratch.path, "out/*.parquet"), expected)).toEqual([]);
+});
 
-  test("fields of struct columns are features: the same predictions as from columns of their own", async () => {
-    await nestedShard(scratch.path);
-    const [, ...others] = featureNames;
+test("fields of struct columns are features: the same predictions as from columns of their own", async () => {
+  await nestedShard(scratch.path);
+  const [, ...others] = featureNames;
 
-    await scoreHere(await jobOver(scratch.path, ["user"], { inputs: { features: ["user.ratio", ...others] } }));
+  await scoreHere(await jobOver(scratch.path, ["user"], { inputs: { features: ["user.ratio", ...others] } }));
 
-    await using flat = await scratchFolder();
-    await mkdir(join(flat.path, "in"));
-    const select = `SELECT row, user.ratio AS ratio, * EXCLUDE (row, tags) FROM '${join(scratch.path, "in/a.parquet")}'`;
-    await writeRows(join(flat.path, "in/a.parquet"), select);
-    await scoreHere(await jobOver(flat.path, ["user"], { inputs: { features: ["ratio", ...others] } }));
-    const [mine, theirs] = await Promise.all([scratch, flat].map(({ path }) => readRows(join(path, "out/*.parquet"))));
-    expect(mine).toEqual(theirs);
-    expect(new Set(mine?.map(({ score }) => score)).size).toBeGreaterThan(100);
-  });
+  await using flat = await scratchFolder();
+  await mkdir(join(flat.path, "in"));
+  const select = `SELECT row, user.ratio AS ratio, * EXCLUDE (row, tags) FROM '${join(scratch.path, "in/a.parquet")}'`;
+  await writeRows(join(flat.path, "in/a.parquet"), select);
+  await scoreHere(await jobOver(flat.path, ["user"], { inputs: { features: ["ratio", ...others] } }));
+  const [mine, theirs] = await Promise.all([scratch, flat].map(({ path }) => readRows(join(path, "out/*.parquet"))));
+  expect(mine).toEqual(theirs);
+  expect(new Set(mine?.map(({ score }) => score)).size).toBeGreaterThan(100);
+});
 
-  test("fields of struct columns that are NULL are named by their path", async () => {
-    await mkdir(join(scratch.path, "in"));
-    const select = `SELECT row, CASE WHEN row <> 1234 THEN {'a': {'x': 1}} END AS s, ${features} FROM range(${rowCount}) AS t(row)`;
-    await writeRows(join(scratch.path, "in/a.parquet"), select);
+test("fields of struct columns that are NULL are named by their path", async () => {
+  await mkdir(join(scratch.path, "in"));
+  const select = `SELECT row, CASE WHEN row <> 1234 THEN {'a': {'x': 1}} END AS s, ${features} FROM range(${rowCount}) AS t(row)`;
+  await writeRows(join(scratch.path, "in/a.parquet"), select);
 
-    const { code, stderr } = await runSpec(
-      await jobOver(scratch.path, [], { inputs: { features: ["s.a.x", ...featureNames.slice(1)] } }),
-    );
+  await expectEnd(
+    runSpec(await jobOver(scratch.path, [], { inputs: { features: ["s.a.x", ...featureNames.slice(1)] } })),
+    65,
+    "in/a.parquet: row 1234, column `s.a.x` is NULL\n",
+  );
+});
 
-    expect(code, stderr).toBe(65);
-    expect(stderr).toContain("in/a.parquet: row 1234, column `s.a.x` is NULL\n");
+test("an unused map column does not stop a run", async () => {
+  await nestedShard(scratch.path);
+  expect(await scoreHere(await jobOver(scratch.path, []))).toMatchObject({
+    status: "complete",
+    rowsScored: rowCount,
   });
 });
 
-describe("a map column", () => {
-  test("an unused map column does not stop a run", async () => {
-    await nestedShard(scratch.path);
-    expect(await scoreHere(await jobOver(scratch.path, []))).toMatchObject({
-      status: "complete",
-      rowsScored: rowCount,
-    });
-  });
+test.each([
+  ["carried", ["tags"], featureNames],
+  ["a feature", [], ["tags", ...featureNames.slice(1)]],
+])("a map column is refused by name when it is %s", async (_what, columns, inputs) => {
+  await nestedShard(scratch.path);
 
-  test.each([
-    ["carried", ["tags"], featureNames],
-    ["a feature", [], ["tags", ...featureNames.slice(1)]],
-  ])("a map column is refused by name when it is %s", async (_what, columns, inputs) => {
-    await nestedShard(scratch.path);
-
-    const { code, stderr } = await runSpec(await jobOver(scratch.path, columns, { inputs: { features: inputs } }));
-
-    expect(code, stderr).toBe(64);
-    expect(stderr).toMatch(
-      /(output\.columns|model\.inputs\.features) names `tags`, whose type MAP\(VARCHAR, BIGINT\) is not supported\n/,
-    );
-    expect(await partNames(join(scratch.path, "out"))).toEqual([]);
-  });
+  await expectEnd(
+    runSpec(await jobOver(scratch.path, columns, { inputs: { features: inputs } })),
+    64,
+    /(output\.columns|model\.inputs\.features) names `tags`, whose type MAP\(VARCHAR, BIGINT\) is not supported\n/,
+  );
+  expect(await partNames(join(scratch.path, "out"))).toEqual([]);
 });
 
 const writeWithPyarrow = `
@@ -261,3 +299,32 @@ test.each([1, 64, 4096])(
     expect(await changed(shard, join(scratch.path, "out/*.parquet"), expected)).toEqual([]);
   },
 );
+
+const select =
+  "SELECT 1::BIGINT AS id, {'a': 1.5::FLOAT, 'm': MAP {'k': 1}, 'in': {'b': 2::INTEGER, 'm': MAP {1: 2}}} AS s";
+
+test("a struct with a map in it gives the fields that can be read", async () => {
+  const job = await smallJob(scratch.path, {
+    model: echo,
+    select,
+    modelSpec: { inputs: { x: ["s.a"] } },
+    output: { columns: ["id", "s.in.b"] },
+  });
+
+  await scoreHere(job.spec);
+
+  expect(await outputRows(job.out)).toEqual([{ id: 1n, s_in_b: 2, score: 1.5 }]);
+});
+
+test.each(["s", "s.m", "s.in", "s.in.m"])("a struct with a map in it is refused as %s", async (name) => {
+  const job = await smallJob(scratch.path, {
+    model: echo,
+    select,
+    modelSpec: { inputs: { x: ["s.a"] } },
+    output: { columns: [name] },
+  });
+
+  expect(await refusalOf(scoreHere(job.spec))).toMatch(
+    /output\.columns names `s[a-z.]*`, whose type .*MAP.* is not supported/,
+  );
+});

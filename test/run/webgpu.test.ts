@@ -2,7 +2,7 @@ import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
-import { runCli, type CliOptions, type CliResult } from "../support/cli.js";
+import { type CliOptions, type CliResult, expectEnd, runCli } from "../support/cli.js";
 import { expectFinished } from "../support/crash.js";
 import { differences, goldenRows } from "../support/golden.js";
 import { fixtures, scratch, type SpecOverrides, writeSpec } from "../support/job.js";
@@ -34,11 +34,13 @@ async function run(
 describe("a machine without a driver for WebGPU", () => {
   test("a machine without a driver for WebGPU ends a run with 64 before anything is written, and says what to install", async () => {
     const spec = await writeSpec(scratch.path, fixtureNamed("diabetes-mlp"), onWebGpu);
-    const { code, stderr } = await run(spec, { env: noGpu });
-    expect(code, stderr).toBe(64);
-    expect(stderr).toMatch(/^error: opening execution provider webgpu: .*Vulkan drivers: /);
-    expect(stderr).toMatch(/hint: Vulkan (loader: .*apt-get install libvulkan1|drivers: unset the variable)/);
-    expect(stderr).toContain("list cpu last: providers: [webgpu, cpu]");
+    const { stderr } = await expectEnd(
+      run(spec, { env: noGpu }),
+      64,
+      /^error: opening execution provider webgpu: .*Vulkan drivers: /,
+      /hint: Vulkan (loader: .*apt-get install libvulkan1|drivers: unset the variable)/,
+      "list cpu last: providers: [webgpu, cpu]",
+    );
     expect(stderr).not.toMatch(/Warning:|onnxruntime_src/);
     expect(await partNames(join(scratch.path, "out"))).toEqual([]);
   });
@@ -65,9 +67,7 @@ describe("a machine without a driver for WebGPU", () => {
     "a machine without a driver for WebGPU ends with 64 for %s on Linux",
     async (provider) => {
       const spec = await writeSpec(scratch.path, fixtureNamed("diabetes-mlp"), { engine: { providers: [provider] } });
-      const { code, stderr } = await run(spec);
-      expect(code, stderr).toBe(64);
-      expect(stderr).toContain("onnxruntime-node has none for linux x64");
+      await expectEnd(run(spec), 64, "has none for linux x64");
     },
   );
 });
@@ -201,9 +201,7 @@ describe.skipIf(gpu.missing !== undefined)(
           }),
         );
       await write(["webgpu"]);
-      const refused = await run(spec);
-      expect(refused.code, refused.stderr).toBe(64);
-      expect(refused.stderr).toContain("requires f16 but the device does not support it");
+      await expectEnd(run(spec), 64, "requires f16 but the device does not support it");
       await write(["webgpu", "cpu"]);
       const { code, summary, stderr } = await run(spec);
       expect([code, summary], stderr).toMatchObject([0, { provider: "cpu", providers_missing: ["webgpu"] }]);
@@ -213,8 +211,7 @@ describe.skipIf(gpu.missing !== undefined)(
     test("doctor names the driver, and counts the operators on WebGPU", async () => {
       // The speed of a fixed batch is measured at one size.
       const spec = await writeSpec(scratch.path, fixtureNamed("diabetes-mlp-batch32"), onWebGpu);
-      const { code, stdout, stderr } = await runCli(["doctor", spec, "--json"], { env });
-      expect(code, stderr).toBe(0);
+      const { stdout } = await expectEnd(runCli(["doctor", spec, "--json"], { env }), 0);
       const found = JSON.parse(stdout) as {
         runs_on: string;
         trials: object[];

@@ -7,7 +7,8 @@ import { goldenRows } from "../support/golden.js";
 import { scratch, writeSpec } from "../support/job.js";
 import { partNames, spanOfName } from "../support/output.js";
 import { expectAllThere, spoil } from "../support/rejects.js";
-import { runSpec, scoreHere, workerOf } from "../support/score.js";
+import { leaveUnfinished, runSpec, scoreHere, workerOf } from "../support/score.js";
+import { torture } from "../support/torture.js";
 import { fixtureNamed } from "../support/world.js";
 
 const fixture = fixtureNamed("diabetes-mlp");
@@ -90,29 +91,27 @@ describe("workers one after the other", () => {
   });
 });
 
-describe("a worker that died", () => {
-  test("a worker that died leaves its share to its own next attempt", async () => {
-    const { spec, out } = await job(scratch.path);
-    await scoreHere(spec, workerOf(0, 2));
-    expect((await scoreHere(spec, workerOf(0, 2))).status).toBe("partial");
-    expect(await spansIn(out)).toEqual([0, 1, 2, 3, 4, 5]);
-    expect((await scoreHere(spec, workerOf(1, 2))).status).toBe("complete");
-    await finished(out);
-  });
+test("a worker that died leaves its share to its own next attempt", async () => {
+  const { spec, out } = await job(scratch.path);
+  await scoreHere(spec, workerOf(0, 2));
+  expect((await scoreHere(spec, workerOf(0, 2))).status).toBe("partial");
+  expect(await spansIn(out)).toEqual([0, 1, 2, 3, 4, 5]);
+  expect((await scoreHere(spec, workerOf(1, 2))).status).toBe("complete");
+  await finished(out);
+});
 
-  test("a worker with --steal does the share of a worker that died, and finishes the run", async () => {
-    const { spec, out } = await job(scratch.path);
+test("a worker with --steal does the share of a worker that died, and finishes the run", async () => {
+  const { spec, out } = await job(scratch.path);
 
-    expect(await scoreHere(spec, { ...workerOf(2, 4), steal: true })).toMatchObject({
-      status: "complete",
-      rowsScored: 442,
-      spansCommitted: 12,
-      spansResumed: 0,
-    });
-    await finished(out);
-    expect(new Set(await makersOf(out))).toEqual(new Set(["2/4"]));
-    expect((await scoreHere(spec, workerOf(0, 4))).status).toBe("already_complete");
+  expect(await scoreHere(spec, { ...workerOf(2, 4), steal: true })).toMatchObject({
+    status: "complete",
+    rowsScored: 442,
+    spansCommitted: 12,
+    spansResumed: 0,
   });
+  await finished(out);
+  expect(new Set(await makersOf(out))).toEqual(new Set(["2/4"]));
+  expect((await scoreHere(spec, workerOf(0, 4))).status).toBe("already_complete");
 });
 
 test("real workers at once, each share twice, some stealing, score every row once", async () => {
@@ -165,4 +164,34 @@ test("max_rejects counts at the end the rows that several workers rejected at th
   await spoiled.rewrite({ ...settings, max_rejects: 2 });
   await scoreHere(spoiled.spec, { ...workerOf(0, 2), steal: true });
   await expectAllThere(spoiled, spoilt);
+});
+
+/** Spans enough for two processes to meet in. */
+const digits = fixtureNamed("digits-lightgbm");
+const commitRows = torture ? 20 : 90;
+const spans = Math.ceil(1797 / commitRows);
+const rounds = torture ? [1, 2, 3, 4] : [2]; // and the one of three processes, which begin a run, too
+
+describe("processes started at the same moment on one run", () => {
+  test.each([...rounds.map((round) => ({ round, processes: 2 })), { round: 5, processes: 3 }])(
+    "all exit 0 and each row is there once (round $round, $processes processes)",
+    async ({ processes, round }) => {
+      const spec = await writeSpec(scratch.path, digits, { commit_rows: commitRows, engine: { batch_size: round } });
+      const out = join(scratch.path, "out");
+      // Every other round starts from an unfinished run: then neither writes a plan.
+      if (round % 2 === 0) {
+        await leaveUnfinished(spec, out, (span) => span % 3 === 0);
+      }
+
+      const results = await Promise.all(Array.from({ length: processes }, () => runSpec(spec, { ownProcess: true })));
+
+      for (const { code, stderr, summary } of results) {
+        expect(code, stderr).toBe(0);
+        expect(["complete", "already_complete"]).toContain(summary?.status);
+        expect(summary).toMatchObject({ rows_planned: 1797, spans_committed: spans });
+      }
+      await expectFinished(out, { golden: await goldenRows(digits) });
+      expect((await runSpec(spec)).summary).toMatchObject({ status: "already_complete" });
+    },
+  );
 });

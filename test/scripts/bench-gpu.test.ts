@@ -84,8 +84,8 @@ test("bench:gpu's tables have a row or a column for each provider that did not r
   expect(text).toContain("**memory** not measured.");
 });
 
-test("bench:gpu writes its tables between the marks of docs/gpu.md, and nothing else of the page", async () => {
-  const page = await readFile(join(projectFolder, "docs/gpu.md"), "utf8");
+test("bench:gpu writes its tables between the marks of bench/results-gpu.md, and nothing else of the page", async () => {
+  const page = await readFile(join(projectFolder, "bench/results-gpu.md"), "utf8");
   const text = "what was measured: 42";
   const once = withResults(page, text);
   const [before = "", after = ""] = once.split(text);
@@ -153,7 +153,7 @@ describe.runIf(torture)("the long form of bench:gpu (npm run torture)", () => {
   test("measures every part on SwiftShader, and ends with 0", { timeout: 3_600_000 }, async (context) => {
     const gpu = findSoftwareGpu();
     context.skip(gpu.missing !== undefined, gpu.missing);
-    const page = join(projectFolder, "docs/gpu.md");
+    const page = join(projectFolder, "bench/results-gpu.md");
     const before = await readFile(page, "utf8");
     const ran = spawnSync(process.execPath, ["bench/gpu/run.mjs", "--short"], {
       cwd: projectFolder,

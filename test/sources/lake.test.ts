@@ -1,23 +1,30 @@
+import { execFileSync } from "node:child_process";
 import { cp, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { basename, join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { newestMetadata, readIceberg } from "#src/sources/lake/iceberg.js";
+import { JobError } from "#src/base/errors.js";
 import { diskSource } from "#src/sources/disk.js";
+import { newestMetadata, readIceberg } from "#src/sources/lake/iceberg.js";
 import type { LakeSnapshot } from "#src/sources/lake/snapshot.js";
 import { readLake } from "#src/sources/lake/source.js";
-import { JobError } from "#src/base/errors.js";
+import { expectEnd, projectFolder, runCommand } from "../support/cli.js";
+import { scratch, scratchFolder } from "../support/job.js";
 import {
   avroRecordsOf,
   diskReader,
+  expectScored,
+  type LakeAnswer,
   rewriteAvro,
   rowsOfSnapshot,
   rowText,
   sparkAnswers,
   sparkTables,
   tableOf,
+  writeLakeJob,
 } from "../support/lakes.js";
-import { scratch } from "../support/job.js";
+import { pythonTools } from "../support/python-tools.js";
 import { randomOf } from "../support/random.js";
+import { torture } from "../support/torture.js";
 
 const source = diskSource({ folder: "/", output: undefined });
 
@@ -198,3 +205,43 @@ test("damaged metadata ends as an error that says which file it is", async () =>
   }
   expect(damaged).toBeGreaterThan(5);
 });
+
+const { bin, missing, skipped } = pythonTools("lakes", [
+  "pyiceberg[sql-sqlite,pyarrow]==0.12.0",
+  "deltalake==1.6.6",
+  "pyarrow==26.0.1",
+]);
+
+test.skipIf(missing !== undefined)(
+  `tables with random histories by deltalake and pyiceberg have their rows at each of three versions${skipped}`,
+  async () => {
+    const script = join(projectFolder, "test/support/lakes/histories.py");
+    const args = [script, join(scratch.path, "tables"), "0", torture ? "200" : "8"];
+    const told = execFileSync(join(bin, "python"), args, { encoding: "utf8", maxBuffer: 2 ** 28 });
+    const answers = told
+      .trim()
+      .split("\n")
+      .map((line) => JSON.parse(line) as LakeAnswer & { readonly table: string });
+    expect(answers.length).toBeGreaterThan(8);
+    for (const { table, at, rows } of answers) {
+      const { snapshot } = await readLake({ source, reader: diskReader(), table }, String(at));
+      const names = snapshot.columns.map(({ name }) => name);
+      const expected = rows.map((row) => rowText(names.map((name) => row[name]))).toSorted();
+      expect(await rowsOfSnapshot(snapshot), `${table} at ${String(at)}`).toEqual(expected);
+      expect(rows.length === 0 ? names : Object.keys(rows[0] ?? {})).toEqual(names);
+      if (rows.length > 0) {
+        await using folder = await scratchFolder();
+        const spec = await writeLakeJob(folder.path, { table, at: String(at), columns: keyFirst(names) });
+        await expectEnd(runCommand(["run", spec, "--json"]), 0);
+        await expectScored(folder.path, rows, keyFirst(names));
+      }
+    }
+  },
+  torture ? 1_200_000 : 240_000,
+);
+
+/** Columns with that one first which has no NULL: a rename may have given it another name. */
+function keyFirst(names: readonly string[]): string[] {
+  const isKey = (name: string): boolean => /^id(_|$)/.test(name);
+  return [...names.filter(isKey), ...names.filter((name) => !isKey(name))];
+}

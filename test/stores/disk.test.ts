@@ -1,10 +1,15 @@
-import { mkdir, readdir, rm, writeFile } from "node:fs/promises";
+import { mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { expect, test } from "vitest";
-import { nodeFileSystem, openDiskStore } from "#src/stores/disk.js";
-import type { Fence } from "#src/stores/store.js";
-import { JobError } from "#src/base/errors.js";
+import { describe, expect, test } from "vitest";
+import { ifThere, nodeFileSystem, openDiskStore } from "#src/stores/disk.js";
+import { type Fence, flush, type Store } from "#src/stores/store.js";
+import { JobError, messageOf } from "#src/base/errors.js";
 import { scratchFolder } from "../support/job.js";
+import { type Fault, type LossyDisk, lossyDisk } from "../support/lossy-disk.js";
+import { allLost, anyLuck, bytesLost, type Luck, namesLost } from "../support/luck.js";
+import { randomOf } from "../support/random.js";
+import { readingCall } from "../support/sink-torture.js";
+import { torture } from "../support/torture.js";
 
 test("a name is not created whose scope was closed and made again, by another late attempt, while it was written", async () => {
   await using scratch = await scratchFolder();
@@ -32,4 +37,139 @@ test("a name is not created whose scope was closed and made again, by another la
   );
   await expect(created).rejects.toMatchObject({ code: "PLAN_CHANGED" });
   expect(await readdir(root, { recursive: true })).toEqual(["scope"]);
+});
+
+/** What a call makes of `out/name`, which holds a text or does not exist before. */
+interface Step {
+  readonly what: string;
+  readonly before: "old" | undefined;
+  readonly after: "new" | undefined;
+  readonly carryOut: (store: Store, out: string) => Promise<unknown>;
+}
+
+const fenceIn = (out: string): Fence => ({
+  scope: `${out}/scope`,
+  check: () => Promise.resolve(),
+  takesBack: () => Promise.resolve(true),
+});
+
+const steps: readonly Step[] = [
+  {
+    what: "create of a text",
+    before: undefined,
+    after: "new",
+    carryOut: (store, out) => store.create(`${out}/name`, "new", fenceIn(out)),
+  },
+  {
+    what: "create of a file",
+    before: undefined,
+    after: "new",
+    carryOut: (store, out) => store.create(`${out}/name`, (path) => writeFile(path, "new"), fenceIn(out)),
+  },
+  ...([undefined, "old"] as const).flatMap((before) =>
+    [true, false].map((isFenced) => ({
+      what: `update of ${before ?? "no"} text, ${isFenced ? "fenced" : "free"}`,
+      before,
+      after: "new" as const,
+      carryOut: (store: Store, out: string) =>
+        store.update(`${out}/name`, () => "new", isFenced ? fenceIn(out) : undefined),
+    })),
+  ),
+  {
+    what: "update that removes a text",
+    before: "old",
+    after: undefined,
+    carryOut: (store, out) => store.update(`${out}/name`, () => undefined, fenceIn(out)),
+  },
+  { what: "remove", before: "old", after: undefined, carryOut: (store, out) => store.remove(out, ["name"]) },
+  {
+    what: "copy, and a flush",
+    before: undefined,
+    after: "new",
+    async carryOut(store, out) {
+      expect(await store.copy(`${out}/from`, `${out}/name`)).toBe("copied");
+      await flush(store, out);
+    },
+  },
+];
+
+/** A step on a disk of its own. `attempt` returns what it threw; `found` reads the name. */
+async function onDisk<T>(
+  { before, carryOut }: Step,
+  work: (disk: LossyDisk, attempt: () => Promise<unknown>, found: () => Promise<string | undefined>) => Promise<T>,
+): Promise<T> {
+  await using scratch = await scratchFolder();
+  const root = join(scratch.path, "disk");
+  const out = join(root, "out");
+  await mkdir(out, { recursive: true });
+  await writeFile(join(out, "from"), "new");
+  await (before === undefined ? undefined : writeFile(join(out, "name"), before));
+  const disk = lossyDisk(root);
+  await disk.settle();
+  const attempt = async (): Promise<unknown> => {
+    const store = openDiskStore({ root: out, fs: disk.fs, writer: "host.1.abc", isDead: () => false });
+    return await carryOut(store, out).then(
+      () => undefined,
+      (error: unknown) => error,
+    );
+  };
+  return await work(disk, attempt, () => ifThere(readFile(join(out, "name"), "utf8")));
+}
+
+/** Strikes before each call of a step in turn; then power fails, and the step is carried out again. */
+async function faultsOf(step: Step, fault: Fault, luckAt: (at: number) => Luck): Promise<string[]> {
+  const calls = await onDisk(step, async (disk, attempt) => {
+    expect(await attempt()).toBeUndefined();
+    return [...disk.calls];
+  });
+  const ofKind = (call: string): boolean =>
+    fault.kind === "short" ? call.startsWith("writeText ") : !readingCall.test(call);
+  const faults: string[] = [];
+  for (const [at, call] of [...calls.entries()].filter(([, text]) => ofKind(text))) {
+    await onDisk(step, async (disk, attempt, found) => {
+      disk.faultAt(at, fault);
+      const error = await attempt();
+      if (fault.kind !== "stop" && error !== undefined) {
+        expect(error).toMatchObject({ code: "DISK", exitCode: 75 });
+      }
+      await disk.losePower(luckAt(at));
+      expect(error === undefined ? [step.after] : [step.before, step.after]).toContain(await found());
+
+      expect(await attempt()).toBeUndefined();
+      await disk.losePower(luckAt(at + 1));
+      expect(await found()).toBe(step.after);
+    }).catch((error: unknown) => faults.push(`${at} ${call}: ${messageOf(error)}`));
+  }
+  return faults;
+}
+
+describe("a call whose disk, process or machine fails at any of its steps", () => {
+  const failures: readonly (readonly [string, Fault, (at: number) => Luck])[] = [
+    ["power fails, and nothing that was not flushed survives", { kind: "stop" }, () => allLost],
+    ["power fails, and names survive without bytes", { kind: "stop" }, () => bytesLost],
+    ["power fails, and bytes survive without names", { kind: "stop" }, () => namesLost],
+    ...Array.from(
+      { length: torture ? 40 : 2 },
+      (_, seed) =>
+        [
+          `power fails, and anything may survive (${seed})`,
+          { kind: "stop" },
+          (at: number) => anyLuck(randomOf(100 * seed + at)),
+        ] as const,
+    ),
+    ["it reports an error", { kind: "fail", errno: "EIO" }, () => allLost],
+    ["it is full in the middle of a text", { kind: "short", errno: "ENOSPC" }, () => allLost],
+    ["it reports an error after its work", { kind: "late", errno: "EIO" }, () => allLost],
+  ];
+
+  test.each(failures)(
+    "it leaves the old text or the new one, what it reported is durable, and it can be repeated: %s",
+    async (_, fault, luckAt) => {
+      const faults: string[] = [];
+      for (const step of steps) {
+        faults.push(...(await faultsOf(step, fault, luckAt)).map((text) => `${step.what}: ${text}`));
+      }
+      expect(faults).toEqual([]);
+    },
+  );
 });

@@ -1,11 +1,11 @@
 import { createHash } from "node:crypto";
-import { describe, expect, test } from "vitest";
+import { describe, expect } from "vitest";
 import { numberedRunId } from "#src/run/plan/identity.js";
 import type { Plan } from "#src/run/plan/plan.js";
 import { type AnswerJournal, decisionDocument, type KeptAnswer, verdictDocument } from "#src/stores/ledger.js";
 import type { Sink } from "#src/targets/target.js";
 import { pruneAt } from "./prune-contract.js";
-import type { SinkWorld } from "./sink-contract.js";
+import { type SinkWorld, testsOf } from "./sink-contract.js";
 import { alone } from "./sink-drive.js";
 import { begun, collect, commitSpans, planFor } from "./sinks.js";
 import { commitProfiled } from "./staging-contract.js";
@@ -53,13 +53,12 @@ export interface AnswersWorld extends SinkWorld {
 
 /** The contract of every sink that keeps answers. */
 export function answersContractOf(name: string, worldOf: () => Promise<AnswersWorld>): void {
+  const test = testsOf(worldOf);
   describe(name, () => {
-    test("an attempt reads the answers that attempts of its run have kept, of all workers", async () => {
-      await using world = await worldOf();
-      await using one = await world.open();
+    test("an attempt reads the answers that attempts of its run have kept, of all workers", async (world) => {
       await using other = await world.open();
-      const plan = planFor(one.planTarget);
-      const first = await journalOf(one, plan);
+      const plan = planFor(world.sink.planTarget);
+      const first = await journalOf(world.sink, plan);
       const second = await journalOf(other, plan);
       expect(await answersIn(first.journal)).toEqual([]);
       await first.journal.keep(answersOf(1, 2));
@@ -71,12 +70,10 @@ export function answersContractOf(name: string, worldOf: () => Promise<AnswersWo
       expect(await readAnew(world, plan)).toEqual(all);
     });
 
-    test("a journal yields all answers of workers that have paid for the same request", async () => {
-      await using world = await worldOf();
-      await using one = await world.open();
+    test("a journal yields all answers of workers that have paid for the same request", async (world) => {
       await using other = await world.open();
-      const plan = planFor(one.planTarget);
-      const [first, second] = [await journalOf(one, plan), await journalOf(other, plan)];
+      const plan = planFor(world.sink.planTarget);
+      const [first, second] = [await journalOf(world.sink, plan), await journalOf(other, plan)];
       // More than a page of them, with equal requests on both sides of each page's end.
       const many = answersOf(...upTo(1200).map((n) => n + 100));
       await Promise.all([
@@ -88,11 +85,9 @@ export function answersContractOf(name: string, worldOf: () => Promise<AnswersWo
       expect(found).toEqual(due.map(({ answer }) => answer).toSorted());
     });
 
-    test("a journal keeps answers of any text and size as they are", async () => {
-      await using world = await worldOf();
-      await using sink = await world.open();
-      const plan = planFor(sink.planTarget);
-      const { journal } = await journalOf(sink, plan);
+    test("a journal keeps answers of any text and size as they are", async (world) => {
+      const plan = planFor(world.sink.planTarget);
+      const { journal } = await journalOf(world.sink, plan);
       const texts = [
         "",
         "a\nb\r\n\t\0",
@@ -111,11 +106,9 @@ export function answersContractOf(name: string, worldOf: () => Promise<AnswersWo
       expect(JSON.parse(found.get(pretty.request) ?? "")).toEqual({ content: "a", n: 1 });
     });
 
-    test("the journal of a run goes when the run is finished, and a late attempt leaves none for long", async () => {
-      await using world = await worldOf();
-      await using sink = await world.open();
+    test("the journal of a run goes when the run is finished, and a late attempt leaves none for long", async (world) => {
       await using other = await world.open();
-      const { stored, run, journal } = await journalOf(sink, planFor(sink.planTarget));
+      const { stored, run, journal } = await journalOf(world.sink, planFor(world.sink.planTarget));
       const late = await journalOf(other, stored.plan);
       await journal.keep(answersOf(1));
       await late.journal.keep(answersOf(2));
@@ -126,29 +119,25 @@ export function answersContractOf(name: string, worldOf: () => Promise<AnswersWo
       await late.journal.keep(answersOf(3));
       await late.run.finish();
       await late.journal.keep(answersOf(4));
-      await (await sink.open(stored)).tidy();
+      await (await world.sink.open(stored)).tidy();
       expect(await world.journals()).toEqual([]);
       expect(await answersIn(late.journal)).toEqual([]);
     });
 
-    test("the journal of a discarded run goes when it is tidied up", async () => {
-      await using world = await worldOf();
-      await using sink = await world.open();
-      const { stored, run, journal } = await journalOf(sink, stagedPlan(sink.planTarget));
+    test("the journal of a discarded run goes when it is tidied up", async (world) => {
+      const { stored, run, journal } = await journalOf(world.sink, stagedPlan(world.sink.planTarget));
       await journal.keep(answersOf(1));
       await commitProfiled(run, stored);
       await run.create(verdictDocument, verdictOf("hold"));
       expect(await world.journals()).not.toEqual([]);
       await run.create(decisionDocument, decisionOf("discarded"));
-      await (await sink.open(stored)).tidy();
+      await (await world.sink.open(stored)).tidy();
       expect(await world.journals()).toEqual([]);
     });
 
-    test("the journal of a superseded run goes with it, and its attempts keep nothing more", async () => {
-      await using world = await worldOf();
-      await using sink = await world.open();
+    test("the journal of a superseded run goes with it, and its attempts keep nothing more", async (world) => {
       await using other = await world.open();
-      const { stored, journal } = await journalOf(sink, planFor(sink.planTarget));
+      const { stored, journal } = await journalOf(world.sink, planFor(world.sink.planTarget));
       await journal.keep(answersOf(1));
       const next = await journalOf(other, { ...stored.plan, runId: numberedRunId(stored.plan.runId, 2) });
       await next.journal.keep(answersOf(7));
@@ -160,25 +149,21 @@ export function answersContractOf(name: string, worldOf: () => Promise<AnswersWo
       expect(await world.journals()).toEqual([]);
     });
 
-    test("pruning removes the journal that a late attempt has left", async () => {
-      await using world = await worldOf();
-      await using sink = await world.open();
+    test("pruning removes the journal that a late attempt has left", async (world) => {
       await using other = await world.open();
-      const plan = { ...planFor(sink.planTarget), job: "job" };
-      const { stored, run } = await journalOf(sink, plan);
+      const plan = { ...planFor(world.sink.planTarget), job: "job" };
+      const { stored, run } = await journalOf(world.sink, plan);
       const late = await journalOf(other, plan);
       await commitSpans(run, stored);
       await run.finish();
       await late.journal.keep(answersOf(1));
-      expect(await pruneAt(sink, plan)).toMatchObject({ kind: "removed" });
+      expect(await pruneAt(world.sink, plan)).toMatchObject({ kind: "removed" });
       expect(await world.journals()).toEqual([]);
     });
 
-    test("an attempt that begins a finished run has an empty journal, and leaves none behind", async () => {
-      await using world = await worldOf();
-      await using sink = await world.open();
+    test("an attempt that begins a finished run has an empty journal, and leaves none behind", async (world) => {
       await using other = await world.open();
-      const { stored, run } = await begun(sink, planFor(sink.planTarget));
+      const { stored, run } = await begun(world.sink, planFor(world.sink.planTarget));
       const opened = await other.open(stored);
       await commitSpans(run, stored);
       await run.finish();

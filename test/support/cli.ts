@@ -1,6 +1,7 @@
 import { spawn } from "node:child_process";
 import { isAbsolute } from "node:path";
 import { fileURLToPath } from "node:url";
+import { expect } from "vitest";
 import type { Io } from "#src/cli/io.js";
 import { runProgram } from "#src/cli/program.js";
 import { shareCode } from "./code-cache.js";
@@ -131,6 +132,23 @@ export async function runCommand(
   const here = !ownProcess && Object.values(options).every((value) => value === undefined);
   const where = cwd === undefined ? { env } : { env, cwd };
   return here ? await runHere(args, where) : await runCli(args, { ...options, ...where });
+}
+
+/**
+ * Expects how a command ends: its exit code, and all that stderr must say, as parts or patterns. Resolves to its result.
+ * The one way to expect this: what the command said is shown where it ended otherwise.
+ */
+export async function expectEnd<R extends Pick<CliResult, "code" | "stderr">>(
+  command: R | Promise<R>,
+  code: number | null,
+  ...says: readonly (string | RegExp)[]
+): Promise<R> {
+  const result = await command;
+  expect(result.code, result.stderr).toBe(code);
+  for (const text of says) {
+    expect(result.stderr).toMatch(text);
+  }
+  return result;
 }
 
 let runningHere = 0;

@@ -21,7 +21,7 @@ export interface ExpressionShard extends AsyncDisposable {
   /** Exit code, code, message and hint without the file's folder. */
   refusedAs(text: string): Promise<string>;
   /** What is found wrong with each of some expressions, a line each; they share code and hint. */
-  findings(texts: readonly string[]): Promise<string>;
+  expectFindings(cases: readonly (readonly [text: string, finding: string])[]): Promise<void>;
 }
 
 export async function openExpressionShard(): Promise<ExpressionShard> {
@@ -44,20 +44,15 @@ export async function openExpressionShard(): Promise<ExpressionShard> {
     columns,
     bind,
     refusedAs,
-    async findings(texts) {
-      const lines: string[] = [];
-      for (const text of texts) {
+    async expectFindings(cases) {
+      for (const [text, finding] of cases) {
         const said = await refusedAs(text);
         expect(said, text).toMatch(/^64 SPEC_INVALID\n(checking|binding) the expression .*\nhint: \w/);
-        const [, ...rest] = said.split("\n");
-        lines.push(
-          rest
-            .slice(0, -1)
-            .join("\n")
-            .replace(/^(checking|binding) the expression /, ""),
-        );
+        const message = said.slice(said.indexOf(" the expression ") + 16, said.lastIndexOf("\nhint: "));
+        const shown = text.replaceAll("\0", "␀");
+        const about = shown.length > 57 ? `${shown.slice(0, 57)}…` : shown;
+        expect(message).toBe(`${about}: ${finding}`);
       }
-      return `\n${lines.join("\n")}\n`;
     },
     async [Symbol.asyncDispose]() {
       await decoder[Symbol.asyncDispose]();

@@ -1,10 +1,10 @@
-import { describe, expect, test } from "vitest";
+import { describe, expect } from "vitest";
 import { numberedRunId } from "#src/run/plan/identity.js";
 import type { Plan } from "#src/run/plan/plan.js";
 import { latestFirst, type RecordedRun, type RecordedSpending } from "#src/run/lifecycle/recorded-run.js";
 import type { Sink } from "#src/targets/target.js";
 import { JobError } from "#src/base/errors.js";
-import type { SinkWorld } from "./sink-contract.js";
+import { type SinkWorld, testsOf } from "./sink-contract.js";
 import { commitProfiled } from "./staging-contract.js";
 import { begun, commitSpans, planFor } from "./sinks.js";
 import { decisionOf, stagedPlan, verdictOf } from "./staged-plans.js";
@@ -40,48 +40,48 @@ const badRow = (text: string): JobError => new JobError("BAD_ROW", text);
 
 /** The contract of every sink that keeps what became of its runs. */
 export function historyContractOf(name: string, worldOf: () => Promise<SinkWorld>): void {
+  const test = testsOf(worldOf);
   describe(name, () => {
-    test("a run is found by its id, though later runs took its place", async () => {
-      await using world = await worldOf();
-      await using sink = await world.open();
-      const { runId } = planFor(sink.planTarget);
+    test("a run is found by its id, though later runs took its place", async (world) => {
+      const { runId } = planFor(world.sink.planTarget);
       for (const number of [1, 2, 3]) {
         const { stored, run } = await begun(
-          sink,
-          ofJob({ ...planFor(sink.planTarget), runId: numberedRunId(runId, number) }),
+          world.sink,
+          ofJob({ ...planFor(world.sink.planTarget), runId: numberedRunId(runId, number) }),
         );
         await commitSpans(run, stored, everySpan);
         await run.finish();
       }
-      const [first, ...others] = await sink.history({ job: "job", runId, last: 1 });
+      const [first, ...others] = await world.sink.history({ job: "job", runId, last: 1 });
       expect([first?.runId, others]).toEqual([runId, []]);
     });
 
-    test("a target without a run has no history", async () => {
-      await using world = await worldOf();
-      await using sink = await world.open();
-      expect(await runsAt(sink)).toEqual([]);
+    test("a target without a run has no history", async (world) => {
+      expect(await runsAt(world.sink)).toEqual([]);
     });
 
-    test("a run is unfinished, then failed with its last error, then unfinished while a later attempt gets further, then published", async () => {
-      await using world = await worldOf();
-      await using sink = await world.open();
-      const { stored, run } = await begun(sink, ofJob(planFor(sink.planTarget)));
+    test("a run is unfinished, then failed with its last error, then unfinished while a later attempt gets further, then published", async (world) => {
+      const { stored, run } = await begun(world.sink, ofJob(planFor(world.sink.planTarget)));
       await commitSpans(run, stored, (index) => index === 0);
-      expect(await onlyRun(sink)).toMatchObject({ status: "unfinished", spansCommitted: 1, failure: undefined });
-      const told = toldAt(sink, stored.plan.runId);
+      expect(await onlyRun(world.sink)).toMatchObject({ status: "unfinished", spansCommitted: 1, failure: undefined });
+      const told = toldAt(world.sink, stored.plan.runId);
       await told.failed(badRow("row 3 is bad"), 1);
       await told.failed(badRow(`row 4 is \u0000${"x".repeat(5000)}`), 1);
-      const failed = await onlyRun(sink);
+      const failed = await onlyRun(world.sink);
       expect(failed).toMatchObject({ status: "failed", failure: { code: "BAD_ROW", spansCommitted: 1 } });
       expect(failed?.failure?.message).toMatch(/^row 4 is .x+…$/s);
       expect(failed?.failure?.message).toHaveLength(1000);
       expect(await told.lastFailure()).toEqual(failed?.failure);
       await commitSpans(run, stored, (index) => index === 1);
-      expect(await onlyRun(sink)).toMatchObject({ status: "unfinished", failure: { code: "BAD_ROW" } });
+      expect(await onlyRun(world.sink)).toMatchObject({ status: "unfinished", failure: { code: "BAD_ROW" } });
       await commitSpans(run, stored, (index) => index === 2);
       await run.finish();
-      expect(await onlyRun(sink)).toMatchObject({ status: "published", rows: 25, rejected: 0, failure: undefined });
+      expect(await onlyRun(world.sink)).toMatchObject({
+        status: "published",
+        rows: 25,
+        rejected: 0,
+        failure: undefined,
+      });
     });
 
     test("an attempt that has begun after a failure is at work on the run until an error of it is recorded", async () => {
@@ -101,12 +101,10 @@ export function historyContractOf(name: string, worldOf: () => Promise<SinkWorld
       expect(await told.isWorkedOn()).toBe(false);
     });
 
-    test("one attempt of a run is the first to note that the run is late, and no error is recorded with it", async () => {
-      await using world = await worldOf();
-      await using sink = await world.open();
-      const { stored } = await begun(sink, ofJob(planFor(sink.planTarget)));
+    test("one attempt of a run is the first to note that the run is late, and no error is recorded with it", async (world) => {
+      const { stored } = await begun(world.sink, ofJob(planFor(world.sink.planTarget)));
       await using other = await world.open();
-      const told = toldAt(sink, stored.plan.runId, "w1");
+      const told = toldAt(world.sink, stored.plan.runId, "w1");
       const again = toldAt(other, stored.plan.runId, "w2");
       const late = "the run will miss 06:00";
       const found = await Promise.all([told.add("late", late), again.add("late", late)]);
@@ -116,112 +114,101 @@ export function historyContractOf(name: string, worldOf: () => Promise<SinkWorld
       expect(times).toEqual([expect.any(String), undefined]);
       expect(await again.add("told", "it is held")).toBe(true);
       expect(await told.timeOf("told")).toBeDefined();
-      expect([await onlyRun(sink), await again.lastFailure()]).toMatchObject([{ failure: undefined }, undefined]);
+      expect([await onlyRun(world.sink), await again.lastFailure()]).toMatchObject([{ failure: undefined }, undefined]);
     });
 
-    test("a staged run is held, approved by a person, and published in its history", async () => {
-      await using world = await worldOf();
-      await using sink = await world.open();
-      const { stored, run } = await begun(sink, ofJob(stagedPlan(sink.planTarget, { params: { ds: "2026-11-23" } })));
+    test("a staged run is held, approved by a person, and published in its history", async (world) => {
+      const { stored, run } = await begun(
+        world.sink,
+        ofJob(stagedPlan(world.sink.planTarget, { params: { ds: "2026-11-23" } })),
+      );
       await commitSpans(run, stored, everySpan);
       await run.create(verdictDocument, verdictOf("hold"));
-      expect(await onlyRun(sink)).toMatchObject({ status: "held", at: "2026-11-23T04:05:06.789Z" });
+      expect(await onlyRun(world.sink)).toMatchObject({ status: "held", at: "2026-11-23T04:05:06.789Z" });
       await run.create(decisionDocument, decisionOf("approved"));
-      expect(await onlyRun(sink)).toMatchObject({ status: "approved", decision: { by: "ana" } });
+      expect(await onlyRun(world.sink)).toMatchObject({ status: "approved", decision: { by: "ana" } });
       await run.finish();
-      expect(await onlyRun(sink)).toMatchObject({ status: "published", rows: 25, decision: { by: "ana" } });
+      expect(await onlyRun(world.sink)).toMatchObject({ status: "published", rows: 25, decision: { by: "ana" } });
     });
 
-    test("a discarded run and the run after it are both in the history, the later one first", async () => {
-      await using world = await worldOf();
-      await using sink = await world.open();
-      const plan = ofJob(stagedPlan(sink.planTarget));
-      const { stored, run } = await begun(sink, plan);
+    test("a discarded run and the run after it are both in the history, the later one first", async (world) => {
+      const plan = ofJob(stagedPlan(world.sink.planTarget));
+      const { stored, run } = await begun(world.sink, plan);
       await commitSpans(run, stored, everySpan);
       await run.create(verdictDocument, verdictOf("hold"));
       await run.create(decisionDocument, decisionOf("discarded"));
-      await begun(sink, { ...plan, runId: numberedRunId(plan.runId, 2) });
-      expect((await runsAt(sink)).map(({ runId, status }) => [runId, status])).toEqual([
+      await begun(world.sink, { ...plan, runId: numberedRunId(plan.runId, 2) });
+      expect((await runsAt(world.sink)).map(({ runId, status }) => [runId, status])).toEqual([
         [numberedRunId(plan.runId, 2), "unfinished"],
         [plan.runId, "discarded"],
       ]);
-      expect((await runsAt(sink, 1)).map(({ runId }) => runId)).toEqual([numberedRunId(plan.runId, 2)]);
-      const first = await sink.history({ job: "job", runId: plan.runId, last: 1 });
+      expect((await runsAt(world.sink, 1)).map(({ runId }) => runId)).toEqual([numberedRunId(plan.runId, 2)]);
+      const first = await world.sink.history({ job: "job", runId: plan.runId, last: 1 });
       expect(first.map(({ runId, status }) => [runId, status])).toEqual([[plan.runId, "discarded"]]);
     });
 
-    test("a run is abandoned when a later one was opened before it was complete", async () => {
-      await using world = await worldOf();
-      await using sink = await world.open();
-      const plan = ofJob(planFor(sink.planTarget));
-      await begun(sink, plan);
-      await toldAt(sink, plan.runId).failed(badRow("row 3 is bad"));
-      const next = await begun(sink, { ...plan, runId: numberedRunId(plan.runId, 2) });
+    test("a run is abandoned when a later one was opened before it was complete", async (world) => {
+      const plan = ofJob(planFor(world.sink.planTarget));
+      await begun(world.sink, plan);
+      await toldAt(world.sink, plan.runId).failed(badRow("row 3 is bad"));
+      const next = await begun(world.sink, { ...plan, runId: numberedRunId(plan.runId, 2) });
       await commitSpans(next.run, next.stored, everySpan);
       await next.run.finish();
-      expect((await runsAt(sink)).map(({ status }) => status)).toEqual(["published", "abandoned"]);
+      expect((await runsAt(world.sink)).map(({ status }) => status)).toEqual(["published", "abandoned"]);
     });
 
-    test("a published run stays in the history as such when a later one has replaced it", async () => {
-      await using world = await worldOf();
-      await using sink = await world.open();
-      const plan = ofJob(planFor(sink.planTarget));
+    test("a published run stays in the history as such when a later one has replaced it", async (world) => {
+      const plan = ofJob(planFor(world.sink.planTarget));
       const second = { ...plan, runId: numberedRunId(plan.runId, 2) };
       for (const one of [plan, second]) {
-        const { stored, run } = await begun(sink, one);
+        const { stored, run } = await begun(world.sink, one);
         await commitProfiled(run, stored);
         await run.finish();
       }
-      expect((await runsAt(sink)).map(({ status, rows }) => [status, rows])).toEqual([
+      expect((await runsAt(world.sink)).map(({ status, rows }) => [status, rows])).toEqual([
         ["published", 25],
         ["published", 25],
       ]);
     });
 
-    test("what a run has paid for stays in the history when a later run replaces it, and the record with the most answers counts", async () => {
-      await using world = await worldOf();
-      await using sink = await world.open();
-      const plan = ofPrompt(planFor(sink.planTarget));
-      const { stored, run } = await begun(sink, plan);
-      expect((await onlyRun(sink))?.spending).toBeUndefined();
-      await toldAt(sink, stored.plan.runId).spent(spendingOf(20));
-      await toldAt(sink, stored.plan.runId).spent(spendingOf(7));
-      expect(await onlyRun(sink)).toMatchObject({ status: "unfinished", spending: spendingOf(20) });
+    test("what a run has paid for stays in the history when a later run replaces it, and the record with the most answers counts", async (world) => {
+      const plan = ofPrompt(planFor(world.sink.planTarget));
+      const { stored, run } = await begun(world.sink, plan);
+      expect((await onlyRun(world.sink))?.spending).toBeUndefined();
+      await toldAt(world.sink, stored.plan.runId).spent(spendingOf(20));
+      await toldAt(world.sink, stored.plan.runId).spent(spendingOf(7));
+      expect(await onlyRun(world.sink)).toMatchObject({ status: "unfinished", spending: spendingOf(20) });
       await commitProfiled(run, stored);
       await run.finish();
-      const second = await begun(sink, { ...plan, runId: numberedRunId(plan.runId, 2) });
-      await toldAt(sink, second.stored.plan.runId).spent(spendingOf(3));
+      const second = await begun(world.sink, { ...plan, runId: numberedRunId(plan.runId, 2) });
+      await toldAt(world.sink, second.stored.plan.runId).spent(spendingOf(3));
       await commitProfiled(second.run, second.stored);
       await second.run.finish({ spending: { run: spendingOf(4) } });
-      expect((await runsAt(sink)).map(({ status, spending }) => [status, spending])).toEqual([
+      expect((await runsAt(world.sink)).map(({ status, spending }) => [status, spending])).toEqual([
         ["published", spendingOf(4)],
         ["published", spendingOf(20)],
       ]);
     });
 
-    test("what a run has paid for is in the history of a run that a person approves or discards", async () => {
-      await using world = await worldOf();
-      await using sink = await world.open();
+    test("what a run has paid for is in the history of a run that a person approves or discards", async (world) => {
       for (const [number, kind] of ["discarded", "approved"].entries()) {
-        const plan = ofPrompt(stagedPlan(sink.planTarget, { params: { ds: `2026-11-2${number}` } }));
-        const { stored, run } = await begun(sink, { ...plan, runId: numberedRunId(plan.runId, number + 1) });
+        const plan = ofPrompt(stagedPlan(world.sink.planTarget, { params: { ds: `2026-11-2${number}` } }));
+        const { stored, run } = await begun(world.sink, { ...plan, runId: numberedRunId(plan.runId, number + 1) });
         await commitSpans(run, stored, everySpan);
-        await toldAt(sink, stored.plan.runId).spent(spendingOf(9));
+        await toldAt(world.sink, stored.plan.runId).spent(spendingOf(9));
         await run.create(verdictDocument, verdictOf("hold"));
         await run.create(decisionDocument, decisionOf(kind as "approved"));
         await (kind === "approved" ? run.finish() : run.tidy());
       }
-      expect((await runsAt(sink)).map(({ status, spending }) => [status, spending])).toEqual([
+      expect((await runsAt(world.sink)).map(({ status, spending }) => [status, spending])).toEqual([
         ["published", spendingOf(9)],
         ["discarded", spendingOf(9)],
       ]);
     });
 
-    test("runs of other jobs are not in the history of a job", async () => {
-      await using world = await worldOf();
-      await using sink = await world.open();
-      await begun(sink, { ...planFor(sink.planTarget), job: "job-of-others" });
-      expect(await runsAt(sink)).toEqual([]);
+    test("runs of other jobs are not in the history of a job", async (world) => {
+      await begun(world.sink, { ...planFor(world.sink.planTarget), job: "job-of-others" });
+      expect(await runsAt(world.sink)).toEqual([]);
     });
   });
 }

@@ -1,4 +1,4 @@
-import type { Machine } from "#src/models/devices/machine.js";
+import type { Machine } from "#src/models/devices.js";
 
 export interface MachineFacts {
   readonly platform?: string;

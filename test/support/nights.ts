@@ -1,10 +1,11 @@
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect } from "vitest";
-import { type CliResult, runHere } from "./cli.js";
+import { type CliResult, expectEnd, runHere } from "./cli.js";
 import type { SpecOverrides } from "./job.js";
 import { writeSpec } from "./job.js";
 import { outputRows } from "./output.js";
+import type { Database } from "./pg-database.js";
 import { fixtureNamed } from "./world.js";
 
 /** A job with a run a night, in folders of their own below `out`. */
@@ -48,13 +49,23 @@ export async function nightlyJob(
   };
 }
 
+/** The same into `scores.predictions`; `id` is its key, except in mode append. */
+export async function nightsInTable(
+  folder: string,
+  { url }: Pick<Database, "url">,
+  mode: string,
+  { output, ...overrides }: SpecOverrides = {},
+): Promise<Nights> {
+  const key = mode === "append" ? [] : ["id"];
+  const postgres = { url, table: "scores.predictions", mode, key, timeouts: { lock: 1 } };
+  return await nightlyJob(folder, { ...overrides, output: { parquet: undefined, postgres, ...output } });
+}
+
 /** Publishes a normal night, then holds the next one, which has too few rows. Returns the id of the held run. */
 export async function heldNight(nights: Nights): Promise<string> {
-  const first = await nights.night("run", "2026-11-20", "--json");
-  expect(first.code, first.stderr).toBe(0);
+  await expectEnd(nights.night("run", "2026-11-20", "--json"), 0);
   await nights.rewrite(fewRows);
-  const held = await nights.night("run", "2026-11-21", "--json");
-  expect(held.code, held.stderr).toBe(67);
+  const held = await expectEnd(nights.night("run", "2026-11-21", "--json"), 67);
   expect(lastJson(held)).toMatchObject({ status: "held" });
   return String(lastJson(held)["run_id"]);
 }

@@ -1,18 +1,17 @@
-import { describe, expect, test } from "vitest";
+import { describe, expect } from "vitest";
 import { numberedRunId } from "#src/run/plan/identity.js";
-import type { SinkWorld } from "./sink-contract.js";
+import { type SinkWorld, testsOf } from "./sink-contract.js";
 import { begun, carryOut, planFor } from "./sinks.js";
 import { toldAt } from "./told.js";
 
 /** The contract of every sink that keeps notes on a run before it is planned. */
 export function notesContractOf(name: string, worldOf: () => Promise<SinkWorld>): void {
+  const test = testsOf(worldOf);
   describe(name, () => {
-    test("a sink keeps the first note on a run that is not planned yet, and the run has it once it is planned", async () => {
-      await using world = await worldOf();
-      await using one = await world.open();
+    test("a sink keeps the first note on a run that is not planned yet, and the run has it once it is planned", async (world) => {
       await using other = await world.open();
-      const plan = planFor(one.planTarget);
-      const [first, second] = [toldAt(one, plan.runId, "w1"), toldAt(other, plan.runId, "w2")];
+      const plan = planFor(world.sink.planTarget);
+      const [first, second] = [toldAt(world.sink, plan.runId, "w1"), toldAt(other, plan.runId, "w2")];
       expect(await second.timeOf("late")).toBeUndefined();
       const before = Date.now();
       expect([await first.add("late", "a"), await second.add("late", "b")]).toEqual([true, false]);
@@ -25,32 +24,28 @@ export function notesContractOf(name: string, worldOf: () => Promise<SinkWorld>)
       expect(run.state.kind).toBe("unfinished");
     });
 
-    test("notes on a run that is not planned yet leave an unfinished run before it open, for history and prune", async () => {
-      await using world = await worldOf();
-      await using sink = await world.open();
-      const plan = planFor(sink.planTarget);
-      await begun(sink, plan);
+    test("notes on a run that is not planned yet leave an unfinished run before it open, for history and prune", async (world) => {
+      const plan = planFor(world.sink.planTarget);
+      await begun(world.sink, plan);
       const request = { job: plan.job, last: 10 };
-      const before = await sink.history(request);
+      const before = await world.sink.history(request);
       expect(before.map(({ runId, status }) => [runId, status])).toEqual([[plan.runId, "unfinished"]]);
-      expect(await toldAt(sink, numberedRunId(plan.runId, 2)).add("late", "a")).toBe(true);
-      expect(await sink.history(request)).toEqual(before);
+      expect(await toldAt(world.sink, numberedRunId(plan.runId, 2)).add("late", "a")).toBe(true);
+      expect(await world.sink.history(request)).toEqual(before);
     });
 
-    test("notes on a run that is not planned yet leave the run before it as it is", async () => {
-      await using world = await worldOf();
-      await using sink = await world.open();
-      const plan = planFor(sink.planTarget);
-      await carryOut(sink, plan);
+    test("notes on a run that is not planned yet leave the run before it as it is", async (world) => {
+      const plan = planFor(world.sink.planTarget);
+      await carryOut(world.sink, plan);
       const next = numberedRunId(plan.runId, 2);
-      expect(await toldAt(sink, next).add("late", "a")).toBe(true);
-      const found = (await sink.find(plan.runId)) ?? expect.fail("no plan");
+      expect(await toldAt(world.sink, next).add("late", "a")).toBe(true);
+      const found = (await world.sink.find(plan.runId)) ?? expect.fail("no plan");
       expect(found.plan.runId).toBe(plan.runId);
-      const run = await sink.open(found);
+      const run = await world.sink.open(found);
       expect(run.state.kind).toBe("published");
-      expect(await toldAt(sink, plan.runId).timeOf("late")).toBeUndefined();
-      await carryOut(sink, { ...plan, runId: next });
-      expect((await sink.find(plan.runId))?.plan.runId).toBe(next);
+      expect(await toldAt(world.sink, plan.runId).timeOf("late")).toBeUndefined();
+      await carryOut(world.sink, { ...plan, runId: next });
+      expect((await world.sink.find(plan.runId))?.plan.runId).toBe(next);
     });
   });
 }

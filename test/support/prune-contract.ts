@@ -1,4 +1,4 @@
-import { describe, expect, test } from "vitest";
+import { describe, expect } from "vitest";
 import { profileRows, profileText } from "#src/checks/profile/profile.js";
 import { numberedRunId, splitRunId } from "#src/run/plan/identity.js";
 import type { Plan, RunId } from "#src/run/plan/plan.js";
@@ -6,7 +6,7 @@ import { spanAt } from "#src/run/plan/spans.js";
 import type { PruneOutcome } from "#src/run/lifecycle/pruned-run.js";
 import { latestFirst, type RecordedRun } from "#src/run/lifecycle/recorded-run.js";
 import type { Sink, StoredPlan } from "#src/targets/target.js";
-import type { SinkWorld } from "./sink-contract.js";
+import { type SinkWorld, testsOf } from "./sink-contract.js";
 import { alone, type BegunRun } from "./sink-drive.js";
 import { begun, carryOut, commitSpans, idsOf, outputOf, planFor, rejectOf, whole } from "./sinks.js";
 import { commitProfiled } from "./staging-contract.js";
@@ -55,20 +55,19 @@ const leftIn = ({ keepsPrunedRows }: SinkWorld): number[] => (keepsPrunedRows ? 
 
 /** The contract of every sink about pruned runs. */
 export function pruneContractOf(name: string, worldOf: () => Promise<SinkWorld>): void {
+  const test = testsOf(worldOf);
   describe(name, () => {
-    test("a pruned run leaves a tombstone, which the history shows and which cannot be opened", async () => {
-      await using world = await worldOf();
-      await using sink = await world.open();
-      const { stored } = await published(sink);
-      const planned = await pruneAt(sink, stored.plan, { dryRun: true });
+    test("a pruned run leaves a tombstone, which the history shows and which cannot be opened", async (world) => {
+      const { stored } = await published(world.sink);
+      const planned = await pruneAt(world.sink, stored.plan, { dryRun: true });
       expect(await world.ids()).toEqual(upTo(25).slice(1));
-      expect((await sink.find(stored.plan.runId))?.pruned).toBeUndefined();
+      expect((await world.sink.find(stored.plan.runId))?.pruned).toBeUndefined();
 
-      const outcome = await pruneAt(sink, stored.plan);
+      const outcome = await pruneAt(world.sink, stored.plan);
       expect(outcome).toEqual(planned);
       expect(outcome).toMatchObject({ kind: "removed", ...world.prunes });
       expect(await world.ids()).toEqual(leftIn(world));
-      expect(await runsAt(sink)).toMatchObject([
+      expect(await runsAt(world.sink)).toMatchObject([
         {
           runId: stored.plan.runId,
           status: "pruned",
@@ -84,10 +83,8 @@ export function pruneContractOf(name: string, worldOf: () => Promise<SinkWorld>)
       await expect(other.open(found as StoredPlan)).rejects.toMatchObject({ code: "PRUNED", exitCode: 67 });
     });
 
-    test("pruning a run again, or several times at once, finds nothing more to remove", async () => {
-      await using world = await worldOf();
-      await using sink = await world.open();
-      const { stored } = await published(sink);
+    test("pruning a run again, or several times at once, finds nothing more to remove", async (world) => {
+      const { stored } = await published(world.sink);
       const sinks = await Promise.all(upTo(3).map(() => world.open()));
       try {
         const outcomes = await Promise.all(sinks.map((one) => pruneAt(one, stored.plan)));
@@ -95,7 +92,7 @@ export function pruneContractOf(name: string, worldOf: () => Promise<SinkWorld>)
       } finally {
         await Promise.all(sinks.map((one) => one[Symbol.asyncDispose]()));
       }
-      expect(await pruneAt(sink, stored.plan)).toMatchObject({
+      expect(await pruneAt(world.sink, stored.plan)).toMatchObject({
         kind: "removed",
         files: 0,
         tables: [],
@@ -105,62 +102,54 @@ export function pruneContractOf(name: string, worldOf: () => Promise<SinkWorld>)
       expect(await world.ids()).toEqual(leftIn(world));
     });
 
-    test("runs are not pruned when a later run of the same params was planned meanwhile", async () => {
-      await using world = await worldOf();
-      await using sink = await world.open();
-      const { stored } = await published(sink);
-      const next = await begun(sink, { ...stored.plan, runId: numberedRunId(stored.plan.runId, 2) });
+    test("runs are not pruned when a later run of the same params was planned meanwhile", async (world) => {
+      const { stored } = await published(world.sink);
+      const next = await begun(world.sink, { ...stored.plan, runId: numberedRunId(stored.plan.runId, 2) });
       const why = expect.stringContaining(`run ${next.stored.plan.runId} was planned`);
-      expect(await pruneAt(sink, stored.plan)).toEqual({ kind: "retained", why });
+      expect(await pruneAt(world.sink, stored.plan)).toEqual({ kind: "retained", why });
       expect(await world.ids()).toEqual(upTo(25).slice(1));
       await commitSpans(next.run, next.stored);
       await next.run.finish();
-      expect(await pruneAt(sink, stored.plan)).toEqual({ kind: "retained", why });
-      expect((await runsAt(sink)).map(({ status }) => status)).toEqual(["published", "published"]);
+      expect(await pruneAt(world.sink, stored.plan)).toEqual({ kind: "retained", why });
+      expect((await runsAt(world.sink)).map(({ status }) => status)).toEqual(["published", "published"]);
     });
 
-    test("a new run over a pruned one is published, and an earlier prune that comes late removes nothing of it", async () => {
-      await using world = await worldOf();
-      await using sink = await world.open();
-      const { stored } = await published(sink);
-      await pruneAt(sink, stored.plan);
+    test("a new run over a pruned one is published, and an earlier prune that comes late removes nothing of it", async (world) => {
+      const { stored } = await published(world.sink);
+      await pruneAt(world.sink, stored.plan);
       const second = { ...stored.plan, runId: numberedRunId(stored.plan.runId, 2) };
-      await expect(sink.create(second)).rejects.toMatchObject({ exitCode: 66 });
+      await expect(world.sink.create(second)).rejects.toMatchObject({ exitCode: 66 });
       const third = { ...stored.plan, runId: numberedRunId(stored.plan.runId, 3) };
-      await carryOut(sink, third);
-      expect(await pruneAt(sink, stored.plan)).toMatchObject({ kind: "retained" });
+      await carryOut(world.sink, third);
+      expect(await pruneAt(world.sink, stored.plan)).toMatchObject({ kind: "retained" });
       const all = [...(world.adds ? leftIn(world) : []), ...upTo(25)];
       expect(await world.ids()).toEqual(all.toSorted((one, other) => one - other));
-      expect((await runsAt(sink)).map(({ runId, status }) => [runId, status])).toEqual([
+      expect((await runsAt(world.sink)).map(({ runId, status }) => [runId, status])).toEqual([
         [third.runId, "published"],
         [stored.plan.runId, "pruned"],
       ]);
     });
 
-    test("a late attempt commits and finishes nothing of a pruned run", async () => {
-      await using world = await worldOf();
-      await using sink = await world.open();
+    test("a late attempt commits and finishes nothing of a pruned run", async (world) => {
       await using other = await world.open();
-      const { stored } = await published(sink);
+      const { stored } = await published(world.sink);
       const opened = await other.open(stored);
-      await pruneAt(sink, stored.plan);
+      await pruneAt(world.sink, stored.plan);
       await expect(opened.begin(alone)).rejects.toMatchObject({ exitCode: 66 });
       expect(await world.ids()).toEqual(leftIn(world));
     });
 
-    test("a discarded run after a published one is pruned with it", async () => {
-      await using world = await worldOf();
-      await using sink = await world.open();
-      const { stored } = await published(sink);
-      const plan = { ...stagedPlan(sink.planTarget), job: "job", runId: numberedRunId(stored.plan.runId, 2) };
-      const held = await begun(sink, plan);
+    test("a discarded run after a published one is pruned with it", async (world) => {
+      const { stored } = await published(world.sink);
+      const plan = { ...stagedPlan(world.sink.planTarget), job: "job", runId: numberedRunId(stored.plan.runId, 2) };
+      const held = await begun(world.sink, plan);
       await commitProfiled(held.run, held.stored);
       await held.run.create(verdictDocument, verdictOf("hold"));
       await held.run.create(decisionDocument, decisionOf("discarded"));
-      expect(await pruneAt(sink, plan)).toMatchObject({ kind: "removed" });
+      expect(await pruneAt(world.sink, plan)).toMatchObject({ kind: "removed" });
       expect(await world.ids()).toEqual(leftIn(world));
-      expect((await runsAt(sink)).map(({ status }) => status)).toEqual(["pruned", "pruned"]);
-      expect(await pruneAt(sink, plan)).toMatchObject({ files: 0, tables: [], rejects: 0, profiles: 0 });
+      expect((await runsAt(world.sink)).map(({ status }) => status)).toEqual(["pruned", "pruned"]);
+      expect(await pruneAt(world.sink, plan)).toMatchObject({ files: 0, tables: [], rejects: 0, profiles: 0 });
     });
   });
 }

@@ -1,9 +1,16 @@
 import { join } from "node:path";
-import { type CliResult, runHere } from "./cli.js";
+import { expect } from "vitest";
+import { type CliResult, expectEnd, runHere } from "./cli.js";
+import { expectFinished } from "./crash.js";
+import { goldenRows } from "./golden.js";
 import { type Fixture, scratchFolder, type SpecOverrides, writeSpec } from "./job.js";
 import { type RestOptions, serveRest } from "./rest-server.js";
-import { onnxModel, serveV2, type V2Options, type V2Server } from "./v2-server.js";
+import { onnxModel, serveV2, type V2Options, type V2Request, type V2Server } from "./v2-server.js";
 import { fixtureNamed } from "./world.js";
+
+interface ServedRun extends CliResult {
+  readonly report: Readonly<Record<string, unknown>>;
+}
 
 /** A job whose model a server of the tests has. */
 export interface ServedJob extends AsyncDisposable {
@@ -15,7 +22,9 @@ export interface ServedJob extends AsyncDisposable {
   readonly out: string;
   rewrite(overrides: SpecOverrides): Promise<void>;
   /** Runs the job; the summary of `--json` is in `report`. */
-  run(...args: readonly string[]): Promise<CliResult & { readonly report: Readonly<Record<string, unknown>> }>;
+  run(...args: readonly string[]): Promise<ServedRun>;
+  /** Runs the job, which must have every row in the end, as ONNX Runtime predicts it, and this in its summary. */
+  runWhole(report?: object): Promise<ServedRun>;
 }
 
 export interface ServedJobOptions extends V2Options {
@@ -56,20 +65,28 @@ export async function servedJob({
       model: { path: undefined, server: { ...place, url, ...keys }, ...more },
     });
   const spec = await write(overrides);
+  const out = join(scratch.path, "out");
+  const run = async (...args: readonly string[]): Promise<ServedRun> => {
+    const env = { XDG_CACHE_HOME: join(scratch.path, "cache") };
+    const result = await runHere(["run", spec, "--no-progress", "--json", ...args], { env });
+    const report = result.stdout === "" ? {} : (JSON.parse(result.stdout) as Record<string, unknown>);
+    return { ...result, report };
+  };
   return {
     fixture,
     server,
     others,
     spec,
-    out: join(scratch.path, "out"),
+    out,
     async rewrite(changed) {
       await write({ ...overrides, ...changed });
     },
-    async run(...args) {
-      const env = { XDG_CACHE_HOME: join(scratch.path, "cache") };
-      const result = await runHere(["run", spec, "--no-progress", "--json", ...args], { env });
-      const report = result.stdout === "" ? {} : (JSON.parse(result.stdout) as Record<string, unknown>);
-      return { ...result, report };
+    run,
+    async runWhole(report = {}) {
+      const ended = await expectEnd(run(), 0);
+      expect(ended.report).toMatchObject(report);
+      await expectFinished(out, { golden: await goldenRows(fixture) });
+      return ended;
     },
     async [Symbol.asyncDispose]() {
       for (const one of [server, ...others]) {
@@ -80,3 +97,14 @@ export async function servedJob({
     },
   };
 }
+
+/** Lets blank rows through, with which a model is tried, so that faults meet rows of the input. */
+export const onRows =
+  (decide: Misbehave): Misbehave =>
+  (request) =>
+    isBlank(request) ? undefined : decide(request);
+
+export const isBlank = ({ inputs }: V2Request): boolean =>
+  [...(inputs[0]?.values ?? [])].every((value) => Number(value) === 0);
+
+type Misbehave = NonNullable<V2Server["misbehave"]>;

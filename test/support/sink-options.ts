@@ -1,3 +1,6 @@
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { openSpool, type Spool } from "#src/base/spool.js";
 import { openDuckDbLazily } from "#src/duckdb/instance.js";
 import { openParquetSink, type ParquetSinkOptions } from "#src/targets/parquet/sink.js";
 import type { Sink } from "#src/targets/target.js";
@@ -12,6 +15,12 @@ export const sharedDuckDb = {
 /** A DuckDB for the keys of a run. */
 const openKeyDuckDb = (): Promise<typeof sharedDuckDb> => Promise.resolve(sharedDuckDb);
 
+/** A spool in the temporary folder. */
+export function testSpool(writer: string): Spool {
+  const root = join(tmpdir(), `infer-batch-test-rows-${process.pid}`);
+  return openSpool({ root, writer, use: "rows", isDead: () => false, maxBytes: Number.POSITIVE_INFINITY });
+}
+
 /** Options that tests of the Parquet sink do not vary. */
 export const sinkOptions = {
   target: "out",
@@ -22,7 +31,6 @@ export const sinkOptions = {
   openKeyDuckDb,
   otherRunFolders: { root: "", job: [], series: [] },
   rehearse: () => Promise.resolve([]),
-  close: () => Promise.resolve(),
   warn: () => {},
 } as const;
 
@@ -37,5 +45,7 @@ export interface DiskSinkOptions extends Partial<ParquetSinkOptions> {
 export function openDiskSink({ fs = nodeFileSystem, isDead = () => false, ...options }: DiskSinkOptions): Sink {
   const { writer } = options;
   const storeAt = (root: string): ReturnType<typeof openDiskStore> => openDiskStore({ root, fs, writer, isDead });
-  return openParquetSink({ ...sinkOptions, storeAt, ...options });
+  const spool = testSpool(writer);
+  const close = async (): Promise<void> => await spool[Symbol.asyncDispose]();
+  return openParquetSink({ ...sinkOptions, close, spool, storeAt, ...options });
 }

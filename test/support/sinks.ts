@@ -1,5 +1,3 @@
-import { mkdir, rm } from "node:fs/promises";
-import { tmpdir } from "node:os";
 import { join } from "node:path";
 import type { Contract } from "#src/models/binding/contract.js";
 import { profileRows, profileText } from "#src/checks/profile/profile.js";
@@ -14,13 +12,12 @@ import type { ObjectStore } from "#src/stores/objects/store.js";
 import { objectUriText, parseObjectUri } from "#src/job/jobfile/uri.js";
 import { openStoreOfObjects } from "#src/stores/objects.js";
 import { openSpool } from "#src/base/spool.js";
-import type { RowSpool } from "#src/targets/postgres/copy-binary.js";
 import { openPostgresSink, type PostgresSink } from "#src/targets/postgres/sink.js";
 import type { PostgresOutputSpec } from "#src/job/jobfile/output-spec.js";
 import { planOf } from "./plans.js";
 import { s3Target, type TargetSetup } from "./s3-target.js";
 import { alone, beginRun, type BegunRun } from "./sink-drive.js";
-import { openDiskSink, sinkOptions } from "./sink-options.js";
+import { openDiskSink, sinkOptions, testSpool } from "./sink-options.js";
 
 /** `id` is carried, `score` is predicted. */
 const contract: Contract = {
@@ -136,6 +133,7 @@ export function s3Sink(options: S3SinkOptions): Promise<Sink> {
         job: otherRunFolders,
         series: otherRunFolders,
       },
+      spool: outgoing,
       async close() {
         await outgoing[Symbol.asyncDispose]();
         objects[Symbol.dispose]();
@@ -192,22 +190,8 @@ export function pgSink({
     allowOlder,
     allowDuplicates,
     program: "test",
-    spool: testSpool(writers),
+    spool: testSpool(`test.${writers}`),
   });
-}
-
-/** A spool in the temporary folder. */
-function testSpool(writer: number): RowSpool {
-  const folder = join(tmpdir(), `infer-batch-test-rows-${process.pid}-${writer}`);
-  let files = 0;
-  return {
-    prepare: async () => void (await mkdir(folder, { recursive: true })),
-    newPath() {
-      files += 1;
-      return join(folder, String(files));
-    },
-    [Symbol.asyncDispose]: () => rm(folder, { recursive: true, force: true }),
-  };
 }
 
 /** Plans, opens and begins a run. */

@@ -1,10 +1,10 @@
-import { describe, expect, test } from "vitest";
+import { describe, expect } from "vitest";
 import { profileRows, profileText } from "#src/checks/profile/profile.js";
 import type { SpanOutput } from "#src/columns/types.js";
 import { numberedRunId } from "#src/run/plan/identity.js";
 import { spanAt, spanCount } from "#src/run/plan/spans.js";
 import type { Sink, StoredPlan } from "#src/targets/target.js";
-import type { SinkWorld } from "./sink-contract.js";
+import { type SinkWorld, testsOf } from "./sink-contract.js";
 import { beginRun, type BegunRun } from "./sink-drive.js";
 import { begun, idsOf, outputOf, whole } from "./sinks.js";
 import { decisionOf, stagedPlan, verdictOf } from "./staged-plans.js";
@@ -46,11 +46,10 @@ async function committedRun(sink: Sink, how = {}): Promise<{ stored: StoredPlan;
 
 /** The contract of every sink that can hold a run. */
 export function stagingContractOf(name: string, worldOf: () => Promise<SinkWorld>): void {
+  const test = testsOf(worldOf);
   describe(name, () => {
-    test("a sink shows no row of a staged run before it is approved and finished", async () => {
-      await using world = await worldOf();
-      await using sink = await world.open();
-      const { run } = await committedRun(sink);
+    test("a sink shows no row of a staged run before it is approved and finished", async (world) => {
+      const { run } = await committedRun(world.sink);
       expect(await world.ids()).toEqual([]);
       await expect(run.finish()).rejects.toMatchObject({ code: "HELD" });
       await run.create(verdictDocument, verdictOf("hold", "w1"));
@@ -62,10 +61,8 @@ export function stagingContractOf(name: string, worldOf: () => Promise<SinkWorld
       expect(await world.ids()).toEqual(upTo(25));
     });
 
-    test("a sink counts the keys that repeat among the rows of all spans", async () => {
-      await using world = await worldOf();
-      await using sink = await world.open();
-      const { stored, run } = await begun(sink, stagedPlan(sink.planTarget));
+    test("a sink counts the keys that repeat among the rows of all spans", async (world) => {
+      const { stored, run } = await begun(world.sink, stagedPlan(world.sink.planTarget));
       for (const index of upTo(spanCount(stored.plan))) {
         await run.commit(
           spanAt(stored.plan, index),
@@ -80,10 +77,8 @@ export function stagingContractOf(name: string, worldOf: () => Promise<SinkWorld
       expect(await run.countKeys(["score", "id"])).toEqual({ repeated: 0, nulls: 0, examples: [] });
     });
 
-    test("a sink tells the state of a staged run by what is stored of it", async () => {
-      await using world = await worldOf();
-      await using sink = await world.open();
-      const { stored, run } = await committedRun(sink);
+    test("a sink tells the state of a staged run by what is stored of it", async (world) => {
+      const { stored, run } = await committedRun(world.sink);
       const states: string[] = [];
       const look = async (): Promise<void> => {
         await using other = await world.open();
@@ -115,23 +110,19 @@ export function stagingContractOf(name: string, worldOf: () => Promise<SinkWorld
       expect(await world.ids()).toEqual(upTo(25));
     });
 
-    test("a sink publishes nothing of a discarded run, and removes its rows when tidy is called", async () => {
-      await using world = await worldOf();
-      await using sink = await world.open();
-      const { stored, run } = await committedRun(sink);
+    test("a sink publishes nothing of a discarded run, and removes its rows when tidy is called", async (world) => {
+      const { stored, run } = await committedRun(world.sink);
       await run.create(verdictDocument, verdictOf("hold", "w1"));
       await run.create(decisionDocument, decisionOf("discarded", "ann"));
       await expect(run.finish()).rejects.toMatchObject({ code: "DISCARDED" });
       await run.tidy();
       await run.tidy();
-      expect((await sink.open(stored)).state).toMatchObject({ kind: "discarded", decision: { by: "ann" } });
+      expect((await world.sink.open(stored)).state).toMatchObject({ kind: "discarded", decision: { by: "ann" } });
       expect(await world.ids()).toEqual([]);
     });
 
-    test("a sink takes no more spans of a run that is discarded while an attempt scores it", async () => {
-      await using world = await worldOf();
-      await using sink = await world.open();
-      const { stored, run } = await begun(sink, stagedPlan(sink.planTarget));
+    test("a sink takes no more spans of a run that is discarded while an attempt scores it", async (world) => {
+      const { stored, run } = await begun(world.sink, stagedPlan(world.sink.planTarget));
       await commitProfiled(run, stored, (span) => span === 0);
       const last = spanAt(stored.plan, 2);
       const [first = 0, ...rest] = idsOf(last);
@@ -148,24 +139,20 @@ export function stagingContractOf(name: string, worldOf: () => Promise<SinkWorld
       expect((await other.open(stored)).spans.has(1)).toBe(false);
     });
 
-    test("a discarded run leaves the rows of the published run before it, also when it is tidied up", async () => {
-      await using world = await worldOf();
-      await using sink = await world.open();
-      const published = await committedRun(sink);
+    test("a discarded run leaves the rows of the published run before it, also when it is tidied up", async (world) => {
+      const published = await committedRun(world.sink);
       await published.run.create(decisionDocument, decisionOf("approved", "checks"));
       await published.run.finish();
       const runId = numberedRunId(published.stored.plan.runId, 2);
-      const { run } = await committedRun(sink, { runId, rows: 13 });
+      const { run } = await committedRun(world.sink, { runId, rows: 13 });
       await run.create(verdictDocument, verdictOf("hold", "w1"));
       await run.create(decisionDocument, decisionOf("discarded", "ann"));
       await run.tidy();
       expect(await world.ids()).toEqual(upTo(25));
     });
 
-    test("a sink keeps the first verdict, and gives it to all that judge at once", async () => {
-      await using world = await worldOf();
-      await using sink = await world.open();
-      const { stored } = await committedRun(sink);
+    test("a sink keeps the first verdict, and gives it to all that judge at once", async (world) => {
+      const { stored } = await committedRun(world.sink);
       const verdicts = await Promise.all(
         upTo(4).map(async (writer) => {
           await using other = await world.open();
@@ -174,13 +161,11 @@ export function stagingContractOf(name: string, worldOf: () => Promise<SinkWorld
         }),
       );
       expect(new Set(verdicts.map(({ writer }) => writer)).size).toBe(1);
-      expect(await toldAt(sink, stored.plan.runId).verdict()).toEqual(verdicts[0]);
+      expect(await toldAt(world.sink, stored.plan.runId).verdict()).toEqual(verdicts[0]);
     });
 
-    test("a sink keeps the first decision, and gives it to all that decide at once", async () => {
-      await using world = await worldOf();
-      await using sink = await world.open();
-      const { stored } = await committedRun(sink);
+    test("a sink keeps the first decision, and gives it to all that decide at once", async (world) => {
+      const { stored } = await committedRun(world.sink);
       const kinds = ["approved", "discarded", "superseded", "approved"] as const;
       const decisions = await Promise.all(
         kinds.map(async (kind, index) => {
@@ -189,9 +174,9 @@ export function stagingContractOf(name: string, worldOf: () => Promise<SinkWorld
         }),
       );
       expect(new Set(decisions.map(({ by }) => by)).size).toBe(1);
-      const late = await (await sink.open(stored)).create(decisionDocument, decisionOf("discarded", "late"));
+      const late = await (await world.sink.open(stored)).create(decisionDocument, decisionOf("discarded", "late"));
       expect(late).toEqual(decisions[0]);
-      const { state } = await sink.open(stored);
+      const { state } = await world.sink.open(stored);
       expect(state).toMatchObject({ kind: decisions[0]?.kind, decision: { by: decisions[0]?.by } });
     });
 
@@ -221,11 +206,9 @@ export function stagingContractOf(name: string, worldOf: () => Promise<SinkWorld
       );
     });
 
-    test("a sink takes the profile of the attempt that committed a span, not of one that adopts it", async () => {
-      await using world = await worldOf();
-      await using sink = await world.open();
+    test("a sink takes the profile of the attempt that committed a span, not of one that adopts it", async (world) => {
       await using other = await world.open();
-      const { stored, run } = await begun(sink, stagedPlan(sink.planTarget));
+      const { stored, run } = await begun(world.sink, stagedPlan(world.sink.planTarget));
       const late = await begun(other, stored.plan);
       await commitProfiled(run, stored);
       for (const index of upTo(3)) {
@@ -243,13 +226,11 @@ export function stagingContractOf(name: string, worldOf: () => Promise<SinkWorld
       expect(one).toBeDefined();
     });
 
-    test("a run that takes the place of a discarded one shows its own rows only", async () => {
-      await using world = await worldOf();
-      await using sink = await world.open();
-      const { stored, run } = await committedRun(sink);
+    test("a run that takes the place of a discarded one shows its own rows only", async (world) => {
+      const { stored, run } = await committedRun(world.sink);
       await run.create(decisionDocument, decisionOf("discarded", "ann"));
       const runId = numberedRunId(stored.plan.runId, 2);
-      const next = await committedRun(sink, { runId, rows: 13 });
+      const next = await committedRun(world.sink, { runId, rows: 13 });
       await next.run.create(verdictDocument, verdictOf("publish", "w2"));
       await next.run.create(decisionDocument, decisionOf("approved", "checks"));
       await next.run.finish();

@@ -17,7 +17,7 @@ export type Attribute =
   | { readonly texts: readonly string[] }
   | { readonly text: string }
   | { readonly integer: number }
-  | { readonly tensor: readonly number[]; readonly dataType: 1 | 2 | 11 };
+  | { readonly tensor: readonly number[]; readonly dataType: 1 | 11 };
 
 type Fields = (writer: BinaryWriter) => void;
 
@@ -111,16 +111,11 @@ function attributeFields(name: string, attribute: Attribute): Fields {
   };
 }
 
-function tensorFields(values: readonly number[], dataType: 1 | 2 | 11): Fields {
+function tensorFields(values: readonly number[], dataType: 1 | 11): Fields {
   return (writer) => {
     integer(writer, 1, values.length);
     integer(writer, 2, dataType);
-    const bytes =
-      dataType === 1
-        ? Float32Array.from(values)
-        : dataType === 11
-          ? Float64Array.from(values)
-          : Uint8Array.from(values);
+    const bytes = dataType === 1 ? Float32Array.from(values) : Float64Array.from(values);
     writer.tag(9, WireType.LengthDelimited).bytes(new Uint8Array(bytes.buffer));
   };
 }

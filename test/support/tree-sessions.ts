@@ -19,8 +19,8 @@ export function rowsFor(model: Uint8Array, session: OnnxSession, count: number, 
   const width = input?.shape[1] ?? 8;
   const type = (input?.dtype ?? "float32") as RowType;
   const draw = randomOf(seed);
-  const made = (readGraph(model)?.nodes ?? [])
-    .filter(({ operator }) => operator.startsWith("TreeEnsemble"))
+  const made = readGraph(model)
+    .nodes.filter(({ operator }) => operator.startsWith("TreeEnsemble"))
     .slice(0, 1)
     .map((node) => makeTestRows(readEnsemble(node), { width, type, most: 512 }));
   const [known = new Float32Array(width)] = made;

@@ -4,7 +4,7 @@ import { mkdir, readFile, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { expect } from "vitest";
-import { type CliOptions, type CliResult, projectFolder, runCli } from "./cli.js";
+import { type CliOptions, type CliResult, expectEnd, projectFolder, runCli } from "./cli.js";
 import { expectFinished } from "./crash.js";
 import { goldenRows } from "./golden.js";
 import { scratchFolder, writeSpec } from "./job.js";
@@ -60,8 +60,7 @@ export async function callsOf(
   if (copies !== undefined) {
     await mkdir(copies);
   }
-  const { code, stderr } = await run({ CRASH_ROOT: out, CRASH_TRACE: trace, ...copying });
-  expect(code, stderr).toBe(due);
+  await expectEnd(run({ CRASH_ROOT: out, CRASH_TRACE: trace, ...copying }), due);
   return (await readFile(trace, "utf8")).trimEnd().split("\n");
 }
 
@@ -76,7 +75,7 @@ const momentsOfKill = 5;
 
 /**
  * What is left at each moment: the long form kills a process at each. The short form kills one at some, and takes the
- * copies that `callsOf` made for the others. test/crash/copies.test.ts shows that a killed process leaves the same.
+ * copies that `callsOf` made for the others. test/crash/every-call.test.ts shows that a killed process leaves the same.
  */
 export function killsOrCopies(moments: readonly string[], copies: string): Kill[] {
   return moments.map((moment, index) => {

@@ -54,7 +54,7 @@ export interface Exchange {
 }
 
 /** Keep-alive connections to any number of servers. Disposing destroys all of them, those in use included. */
-export interface ConnectionPool extends Disposable {
+export interface HttpConnections extends Disposable {
   /**
    * Sends one request and reads its response, over an idle connection or a new one.
    * @throws BrokenTransfer, the socket's error, the signal's reason, what the callbacks throw
@@ -98,7 +98,7 @@ const maxBufferedBytes = 1024 * 1024;
 class StaleConnection extends BrokenTransfer {}
 
 /** Opens an empty pool. A connection that is not established within `connectMs` fails with a BrokenTransfer. */
-export function openConnectionPool(connectMs: number, tls: TlsSettings = {}): ConnectionPool {
+export function openConnectionPool(connectMs: number, tls: TlsSettings = {}): HttpConnections {
   /** In the order of their last use. */
   const idle: Connection[] = [];
   const open = new Set<Socket>();
@@ -126,7 +126,7 @@ export function openConnectionPool(connectMs: number, tls: TlsSettings = {}): Co
     for (const { socket } of idle.filter(({ idleSinceMs }) => now - idleSinceMs > idleMs)) {
       socket.destroy();
     }
-    const index = idle.findLastIndex((one) => one.key === key && !one.socket.destroyed);
+    const index = idle.findLastIndex((connection) => connection.key === key && !connection.socket.destroyed);
     return index < 0 ? undefined : idle.splice(index, 1)[0];
   };
 

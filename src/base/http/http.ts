@@ -1,6 +1,6 @@
 import { open } from "node:fs/promises";
 import { errnoOf, isCertificateError, isTlsProtocolError, JobError, messageOf } from "../errors.js";
-import { connectionErrors, type RetryTools, tryAgain, type Verdict } from "../retry.js";
+import { connectionErrors, type RetryTools, tryAgain, type RetryVerdict } from "../retry.js";
 import { strictText } from "../texts.js";
 import { writeAll } from "../write-all.js";
 import {
@@ -255,14 +255,14 @@ export function withoutValues(text: string, headers: Readonly<Record<string, str
   return Object.values(headers)
     .flatMap((value) => [value, value.replace(/^\w+ /, "")])
     .filter(({ length }) => length >= credentialLength)
-    .toSorted((one, other) => other.length - one.length)
+    .toSorted((left, right) => right.length - left.length)
     .filter((value) => text.includes(plainest(value)))
     .reduce((rest, value) => rest.replaceAll(quotedForms(value), "***"), text);
 }
 
 /** The longest part of a value that is the same in all texts which quote it. Its search is a thousandth of the value's. */
 function plainest(value: string): string {
-  const [longest = ""] = value.split(/[^A-Za-z0-9]+/).toSorted((one, other) => other.length - one.length);
+  const [longest = ""] = value.split(/[^A-Za-z0-9]+/).toSorted((left, right) => right.length - left.length);
   return longest;
 }
 
@@ -328,18 +328,18 @@ export function retryAfterMs(headers: ResponseHeaders): number {
     return Number(exact);
   }
   const [, limit = ""] = /;t=(\d+)/.exec(headers.get("ratelimit") ?? "") ?? [];
-  const given = headers.get("retry-after") ?? limit;
-  if (/^\d+$/.test(given)) {
-    return Number(given) * 1000;
+  const asked = headers.get("retry-after") ?? limit;
+  if (/^\d+$/.test(asked)) {
+    return Number(asked) * 1000;
   }
-  const until = Date.parse(given);
+  const until = Date.parse(asked);
   return Number.isNaN(until) ? 0 : Math.max(0, until - Date.now());
 }
 
 const transientStatus: ReadonlySet<number> = new Set([408, 425, 429, 500, 502, 503, 504]);
 
 /** Classifies a failed request: it is retried, or ends with an error. */
-export function verdictOf(place: HttpEndpoint, error: unknown): Verdict {
+export function verdictOf(place: HttpEndpoint, error: unknown): RetryVerdict {
   const { refused, signal } = place;
   if (signal.aborted) {
     return { kind: "end", error: signal.reason };
@@ -367,7 +367,7 @@ function refusedByProxy({ doing }: HttpEndpoint, { message }: RefusingProxyError
   });
 }
 
-function judgeConnection({ doing }: HttpEndpoint, error: unknown): Verdict {
+function judgeConnection({ doing }: HttpEndpoint, error: unknown): RetryVerdict {
   const errno = errnoOf(error) ?? "";
   // HPE_…: the response is not HTTP. Z_…: its compressed body is damaged.
   if (connectionErrors.has(errno) || /^(HPE|Z)_/.test(errno)) {
@@ -380,10 +380,10 @@ function judgeConnection({ doing }: HttpEndpoint, error: unknown): Verdict {
   }
   if (isTlsProtocolError(errno)) {
     const isLogin = /CERTIFICATE_REQUIRED|BAD_CERTIFICATE|UNKNOWN_CA|HANDSHAKE_FAILURE/.test(errno);
-    const found = isLogin
+    const what = isLogin
       ? "accepts no certificate of this client, or none was given"
       : "does not speak TLS as this program does";
-    const message = `${doing}: the server ${found} (${errno})`;
+    const message = `${doing}: the server ${what} (${errno})`;
     const hint = isLogin
       ? "servers that ask for a certificate need one that their authority signed"
       : "check the URL with curl -I";

@@ -175,8 +175,8 @@ function storedSum({ sum: [sum, rest], min, max, rows }: NumberColumn): NumberCo
     return null;
   }
   const unit = 2 ** (Math.floor(Math.log2(largest)) - 76);
-  const kept = unit === 0 ? 0 : Math.round(rest / unit) * unit;
-  return addSums([sum, 0], [kept, 0]);
+  const stored = unit === 0 ? 0 : Math.round(rest / unit) * unit;
+  return addSums([sum, 0], [stored, 0]);
 }
 
 function countValues(column: Column, name: string, bins: number): Pick<ValueColumn, "values" | "names"> {

@@ -42,7 +42,7 @@ export function sampleEvery(rows: number): number {
 }
 
 /** Rows [from, to) of a record batch. Their numbers in the run begin with `firstRow` at row 0 of what was read. */
-export interface BatchRows {
+export interface MeasuredRows {
   readonly from: number;
   readonly to: number;
   readonly firstRow: number;
@@ -54,7 +54,7 @@ export interface BatchRows {
  * The rows of a batch that are in the sample: about one in `every` rows of the run, chosen by a hash of its number. So
  * the sample does not depend on the worker, the attempt or the batch that reads a row.
  */
-function sampleRows(rows: BatchRows, every: number): Uint32Array {
+function sampleRows(rows: MeasuredRows, every: number): Uint32Array {
   const { from, to, firstRow, indices } = rows;
   if (from >= to) {
     return new Uint32Array(0);
@@ -106,7 +106,7 @@ export interface FeaturePart {
 export function measureFeatures(
   { every, columns }: FeaturePlan,
   inputs: readonly DecodedInput[],
-  rows: BatchRows,
+  rows: MeasuredRows,
 ): FeaturePart {
   const sampled = sampleRows(rows, every);
   const taken = plannedInputs(columns).map(({ input, type, kind }): DecodedInput => {

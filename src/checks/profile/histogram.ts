@@ -86,7 +86,7 @@ export const mostBins = 1024;
 const mostRows = 2 ** 32 - 1;
 
 /** A hash table of keys without their last bits, which are more the more keys there are. Between two uses it is empty. */
-export class KeyTable {
+export class BinTable {
   readonly keys: Uint32Array;
   /** How often each key came; 0: the slot is free. */
   readonly counts: Uint32Array;
@@ -183,11 +183,11 @@ const takenKeys = new Uint32Array(mostBins + 1);
 const takenRows = new Uint32Array(mostBins + 1);
 
 /** The last table that was used, since a span has many pieces. */
-let spare: KeyTable | undefined;
+let spare: BinTable | undefined;
 
 /** @param bins the most bins of the histogram, at most 1,024 */
 export function countKeys(bins: number): KeyCounter {
-  const table = spare ?? new KeyTable();
+  const table = spare ?? new BinTable();
   spare = undefined;
   return {
     add(key, rows) {
@@ -265,9 +265,9 @@ export function quantile(
       if (low <= 0 && high >= 0 && high - low < Number.MIN_VALUE * 2 ** 64) {
         return 0;
       }
-      const found = from + ((to - from) * Math.max(0, wanted - below)) / rows;
+      const between = from + ((to - from) * Math.max(0, wanted - below)) / rows;
       // A float32 such as 18.9 has a key of six digits.
-      return Math.abs(high - low) <= exactWidth * Math.abs(high) ? Number(((low + high) / 2).toPrecision(6)) : found;
+      return Math.abs(high - low) <= exactWidth * Math.abs(high) ? Number(((low + high) / 2).toPrecision(6)) : between;
     }
     below += rows;
   }

@@ -5,7 +5,7 @@
  */
 import { loopsWithMemory } from "../../columns/loops/vectors.js";
 import type { Column, NamedColumn } from "../../columns/types.js";
-import { type Histogram, KeyTable, keyOfBytes, keyOfNumber, mixHash, mostBins, tableSlots } from "./histogram.js";
+import { type Histogram, BinTable, keyOfBytes, keyOfNumber, mixHash, mostBins, tableSlots } from "./histogram.js";
 import { profileLoopsCode } from "./profile-loops-code.js";
 import { rowsOf } from "../../columns/columns.js";
 
@@ -33,7 +33,7 @@ interface CountedNumbers {
 /** Loops, and the memory that they work on. */
 interface ProfileLoops {
   readonly numbers: Float64Array;
-  readonly table: KeyTable;
+  readonly table: BinTable;
   /** How many numbers are NaN, minus infinity, infinity. */
   readonly notFinite: Int32Array;
   /** The least and the greatest finite number, their sum, and what it was rounded by. */
@@ -65,7 +65,7 @@ function openLoops(): ProfileLoops {
   const memory = loops?.memory.buffer ?? new ArrayBuffer(0x18000);
   const places = {
     numbers: new Float64Array(memory, 0, blockValues),
-    table: new KeyTable(
+    table: new BinTable(
       new Uint32Array(memory, 0x4000, tableSlots),
       new Uint32Array(memory, 0x8000, tableSlots),
       new Uint32Array(memory, 0xc000, mostBins + 1),
@@ -195,7 +195,7 @@ export function sketchRows(columns: readonly NamedColumn[], rows: number): RowSk
 }
 
 /** Leaves out hashes until they are few enough. @returns the level at which they are */
-function thin(table: KeyTable, from: number): number {
+function thin(table: BinTable, from: number): number {
   let level = from;
   while ((table.used[0] as number) > mostHashes) {
     level += 1;
@@ -204,7 +204,7 @@ function thin(table: KeyTable, from: number): number {
   return level;
 }
 
-function finished(table: KeyTable, level: number): RowSketch {
+function finished(table: BinTable, level: number): RowSketch {
   const { keys, counts } = table.finish();
   return { level, hashes: keys, counts };
 }

@@ -395,11 +395,11 @@ export const aggregateBins = 2;
 
 /** Merges the profiles of equal expressions over different rows. The order of the arguments does not matter. @public so that tests merge aggregates alone */
 export function mergeAggregates(
-  one: readonly AggregateProfile[],
-  other: readonly AggregateProfile[],
+  first: readonly AggregateProfile[],
+  second: readonly AggregateProfile[],
 ): readonly AggregateProfile[] {
-  return one.map((profile, index) => {
-    const more = other[index] as AggregateProfile;
+  return first.map((profile, index) => {
+    const more = second[index] as AggregateProfile;
     if ("error" in profile || "error" in more) {
       const errors = [profile, more].flatMap((each) => ("error" in each ? each.error : []));
       return { error: errors.toSorted()[0] as string }; // whichever was merged first
@@ -417,7 +417,7 @@ export function aggregatesJson(aggregates: readonly AggregateProfile[]): readonl
 
 /** Reads what `aggregatesJson` made. @public so that tests merge aggregates alone */
 export function parseAggregates(json: readonly ColumnJson[]): readonly AggregateProfile[] {
-  return json.map((one) => (typeof one["error"] === "string" ? { error: one["error"] } : parseColumn(one)));
+  return json.map((each) => (typeof each["error"] === "string" ? { error: each["error"] } : parseColumn(each)));
 }
 
 /** The value of an aggregate: null where SQL has NULL, and NaN where a value is NaN. */

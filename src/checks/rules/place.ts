@@ -24,6 +24,7 @@ function numbersIn(column: ColumnProfile): NumberColumn[] {
 /** Whether the median is outside of all that was seen. */
 export const farCheck: Check = {
   name: "far",
+  implies: ["shape", "unseen"],
   judge: (night) =>
     night.columns.flatMap((column) => {
       const nights = column.nights.flatMap(({ run, column: before }) =>

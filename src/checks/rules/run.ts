@@ -1,19 +1,42 @@
-import { count, percent, withSeparators } from "../../base/shown-numbers.js";
-import { apart, type Check, compared, levelOf, limitFor, nearness, type Result, sizeOf } from "../check.js";
+import { count, percent, showCount } from "../../base/shown-numbers.js";
+import {
+  apart,
+  type Check,
+  compared,
+  type Least,
+  levelOf,
+  limitFor,
+  type Nearness,
+  nearness,
+  type Result,
+  sizeOf,
+  usualFactor,
+} from "../check.js";
 import { histogramOf } from "../profile/column.js";
 import type { ColumnProfiles, RunProfile } from "../profile/run-profile.js";
 
+/** Numbers of rows differ less than shapes do: so many times the usual distance, where others may have four. */
+const timesUsual = 3;
 const leastRows = { usually: 0.25, first: 0.5 };
 /** A night with so many times fewer rows than the nearest one is held also where only one is known. */
 const clearly = 4;
+/** Nights of its weekday that a night is compared with, at least. Half of a Tuesday's rows may be a usual Sunday's. */
+const leastOfWeekday = 3;
+const timesOfWeekday = 2;
+const leastRowsOfWeekday = { usually: 0.4, first: 0.8 };
 
 function logSize(run: RunProfile): number {
   return Math.log(Math.max(1, sizeOf(run)));
 }
 
-/** Whether the number of rows is far from that of each earlier night. */
+function weekdayOf({ date }: RunProfile): number {
+  return new Date(date).getUTCDay();
+}
+
+/** Whether the number of rows is far from that of each earlier night, or of each of its weekday: holidays are, too. */
 export const rowsCheck: Check = {
   name: "rows",
+  mayBeSpec: ({ numbers: { filtered = 0 } }) => Number(filtered) > 0, // by input.where
   judge(night) {
     const { run, earlier } = night;
     const nights = earlier.isFile ? [] : earlier.nights.map((each) => ({ run: each, of: logSize(each) }));
@@ -22,26 +45,46 @@ export const rowsCheck: Check = {
       return [];
     }
     const { filtered = 0 } = run;
-    const nearest = sizeOf(near.nearest);
-    const result = compared(night, null, {
-      ...near,
-      least: leastRows,
-      numbers: { rows: sizeOf(run), nearest, ...(filtered === 0 ? {} : { filtered }) },
-    });
-    if (result.level === "pass") {
+    const resultOf = ({ near: measured, usual, nearest }: Nearness, least: Least, mayHold: boolean): Result =>
+      compared(night, null, {
+        near: measured,
+        usual,
+        nearest,
+        least,
+        mayHold,
+        numbers: { rows: sizeOf(run), nearest: sizeOf(nearest), ...(filtered === 0 ? {} : { filtered }) },
+      });
+
+    const result = resultOf({ ...near, usual: (near.usual * timesUsual) / usualFactor }, leastRows, true);
+    if (result.level !== "pass") {
+      // A night with few rows may be few because it has lost the others: those of the nearest night count.
+      const { lowered: _, ...rest } = result;
+      const isClear = clearly * sizeOf(run) < sizeOf(near.nearest);
+      return [{ ...rest, ...(isClear ? { level: "hold" } : levelOf(true, { earlier, run: near.nearest })) }];
+    }
+
+    const weekday = weekdayOf(run);
+    const same = nights.filter((each) => weekdayOf(each.run) === weekday);
+    const ofWeekday = same.length < leastOfWeekday ? undefined : nearness(logSize(run), same, apart);
+    if (ofWeekday === undefined) {
       return [result];
     }
-    // A night with few rows may be few because it has lost the others: those of the nearest night count.
-    const { lowered: _, ...rest } = result;
-    const isClear = clearly * sizeOf(run) < nearest;
-    return [{ ...rest, ...(isClear ? { level: "hold" } : levelOf(true, { earlier, run: near.nearest })) }];
+    const own = Array.from({ length: 7 }, (_, day) => nights.filter((each) => weekdayOf(each.run) === day));
+    const usual = Math.max(...own.map((each) => nearness(0, each, apart)?.usual ?? 0));
+    const differs = { ...ofWeekday, usual: (usual * timesOfWeekday) / usualFactor };
+    const warned = resultOf(differs, leastRowsOfWeekday, false);
+    const isOtherDay = weekdayOf(near.nearest) !== weekday;
+    return [warned.level === "pass" || !isOtherDay ? result : { ...warned, numbers: { ...warned.numbers, weekday } }];
   },
-  say({ numbers: { rows = 0, nearest = 0, filtered }, against }, { dateOf }) {
-    const left = filtered === undefined ? "" : ` (${withSeparators(filtered)} filtered out by input.where)`;
+  say({ numbers: { rows = 0, nearest = 0, filtered, weekday }, against }, { dateOf }) {
+    const left = filtered === undefined ? "" : ` (${showCount(filtered)} filtered out by input.where)`;
     const share = Number(nearest) === 0 ? "" : `, ${percent(Number(rows) / Number(nearest))} of it`;
-    return `${count(Number(rows), "row")}${left}; the nearest night had ${withSeparators(nearest)} (${dateOf(against ?? "")})${share}`;
+    const day = weekday === undefined ? "night" : weekdays[Number(weekday)];
+    return `${count(Number(rows), "row")}${left}; the nearest ${day} had ${showCount(nearest)} (${dateOf(against ?? "")})${share}`;
   },
 };
+
+const weekdays = ["Sunday", "Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday"];
 
 const leastRejects = { usually: 0.01, first: 0.01 };
 
@@ -52,6 +95,7 @@ function shareOf(run: Pick<RunProfile, "rows" | "rejected">): number {
 /** Whether more rows are rejected than the limit, and than is usual. */
 export const rejectsCheck: Check = {
   name: "rejects",
+  isAbsolute: () => true,
   judge({ run, earlier, limits }) {
     const share = shareOf(run);
     const nights = earlier.nights.map((each) => ({ run: each, of: shareOf(each) }));

@@ -150,6 +150,7 @@ function comparedShape(
 /** Whether the values of a column are distributed otherwise than usual. */
 export const shapeCheck: Check = {
   name: "shape",
+  implies: ["class", "drift"],
   judge(night) {
     const { earlier } = night;
     const mostUsual = earlier.isFile

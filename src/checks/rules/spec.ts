@@ -6,6 +6,9 @@ import { keyOfNumber, rangeOfBin } from "../profile/histogram.js";
 /** Whether an output has finite numbers outside of the range of the spec. */
 export const rangeCheck: Check = {
   name: "range",
+  measuresRow: true,
+  isAbsolute: () => true,
+  mayBeSpec: () => true,
   judge({ run, limits }) {
     return [...run.outputs].flatMap(([column, now]): Result[] => {
       const range = limits.outputs.get(column)?.range;
@@ -45,6 +48,10 @@ const shownStrangers = 5;
 /** Whether an output has values that are not in the list of the spec. */
 export const inCheck: Check = {
   name: "in",
+  implies: ["class"],
+  isAbsolute: () => true,
+  mayBeSpec: () => true,
+  valuesIn: ({ numbers }) => Object.keys(numbers),
   judge({ run, limits }) {
     return [...run.outputs].flatMap(([column, now]): Result[] => {
       const list = limits.outputs.get(column)?.in;
@@ -109,7 +116,7 @@ export function checkKeys(columns: readonly string[], { repeated, nulls, example
 /** Whether each row has a key of its own. The target counts them. */
 export const uniqueCheck: Check = {
   name: "unique",
-  judge: () => [],
+  isAbsolute: () => true,
   say({ numbers: { repeated = 0, nulls = 0, examples } }) {
     const such = examples === undefined ? "" : `, such as ${examples}`;
     const texts = [
@@ -125,7 +132,8 @@ export const uniqueCheck: Check = {
 /** Whether the conditions of the spec are true. DuckDB decides them. */
 export const sqlCheck: Check = {
   name: "sql",
-  judge: () => [],
+  isAbsolute: () => true,
+  mayBeSpec: () => true,
   say: ({ measured, limit, numbers }) =>
     [`${String(limit).trim().replaceAll(/\s+/g, " ")} is ${measured}`, ...aggregateTexts(numbers)].join(": "),
 };

@@ -37,6 +37,7 @@ function topShare(column: ColumnProfile): number {
 /** Whether all values of a column are missing, or the same, and never were. An output without a value holds any run. */
 export const constantCheck: Check = {
   name: "constant",
+  implies: ["nulls", "shape", "class", "unseen"],
   judge(night) {
     return night.columns.flatMap((column) => {
       const { now, nights, role } = column;
@@ -77,6 +78,7 @@ const leastNulls = { usually: 0.06, first: 0.4 };
 /** Whether more rows than usual, or than the limit of the spec, have no value. */
 export const nullsCheck: Check = {
   name: "nulls",
+  isAbsolute: ({ against }) => against === null, // the limit of the spec
   judge(night) {
     const { run, limits, columns } = night;
     const limited = [...run.outputs, ...run.carried].flatMap(([column, now]): Result[] => {
@@ -141,6 +143,7 @@ function unseenShare(column: ColumnProfile, known: (key: number) => boolean): nu
 /** Whether many rows have values that no earlier run had. */
 export const unseenCheck: Check = {
   name: "unseen",
+  implies: ["shape", "class"],
   judge: (night) =>
     night.columns.flatMap((column) => {
       const { now } = column;

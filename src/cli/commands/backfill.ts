@@ -1,5 +1,6 @@
-import { firstLine } from "../../duckdb/sql.js";
+import { type CommandLine, paramAs, countOf, quietFlag, logFlags } from "../flags.js";
 import { dirname, resolve } from "node:path";
+import { firstLine } from "../../duckdb/sql.js";
 import { alone, openLoaded, recordOf } from "../../job/job-context.js";
 import { finalError } from "../../job/machine.js";
 import { resolveOnce } from "../../job/model-tools.js";
@@ -7,16 +8,17 @@ import { type JobOptions, type LoadWith, readSpecOnce } from "../../job/reading.
 import { calling, reporting } from "../../job/reporting.js";
 import {
   type DateRange,
+  type RangeStep,
+  type ValueEnd,
+  type ValueStatus,
   findRange,
   orderOf,
-  type RangeStep,
   rangeValues,
   runValues,
   stepOf,
-  type ValueEnd,
-  type ValueStatus,
   valueStatuses,
   worstOf,
+  rangeSteps,
 } from "../../run/series/backfill.js";
 import { runIdOf } from "../../run/plan/identity.js";
 import type { RunId } from "../../run/plan/plan.js";
@@ -24,18 +26,49 @@ import type { RowsOfRun } from "../../run/lifecycle/span-record.js";
 import type { AttemptRecord } from "../../report/attempt-record.js";
 import { modelName } from "../../report/plan-text.js";
 import { silentProgress } from "../../report/progress.js";
-import { count, reportFields, reportText, type RunReport, showCount } from "../../report/report.js";
+import { type RunReport, reportFields, reportText } from "../../report/report.js";
+import { showCount, count } from "../../base/shown-numbers.js";
 import { fitTable, sameValueFirst } from "../../report/table.js";
 import { runJob } from "../../run/run.js";
 import type { Log } from "../../flow/context.js";
 import type { LoadedSpec } from "../../job/jobfile/load.js";
 import { modelUri } from "../../job/jobfile/model-spec.js";
-import { type ErrorCode, type ExitCode, exitCodeOf, JobError, messageOf } from "../../base/errors.js";
+import { type ErrorCode, type ExitCode, JobError, exitCodeOf, messageOf } from "../../base/errors.js";
 import { sha256Of } from "../../base/sha256.js";
 import { shellWord } from "../../base/texts.js";
 import { abortOnSignals } from "../failure.js";
 import { type SafeIo, terminalWidth } from "../io.js";
-import { chooseProgress, createLog, type LogOptions } from "../logger.js";
+import { type LogOptions, chooseProgress, createLog } from "../logger.js";
+
+export const backfillCommand: CommandLine = {
+  flags: {
+    ...paramAs("Set a param of the spec; may be repeated. One takes a range of dates: ds=2026-01-01..2026-01-31"),
+    "--step <step>": [
+      "Time between two values. Default: day, or month for a range such as 2026-01..2026-12, or hour for 2026-01-01T00..2026-01-01T23",
+      rangeSteps,
+    ],
+    "--parallel <n>": [
+      "Runs at once, which share cores and memory. Runs with checks, and runs into Postgres with upsert or replace, go one at a time",
+      countOf(64),
+      1,
+    ],
+    "--stop-on-failure": "Start no further run after one that fails or is held by its checks",
+    "--reprocess <which>": [
+      "Which runs to score again as new runs: failed are those that are held, discarded or damaged, or whose input, model or spec changed; completed are all of them",
+      ["none", "failed", "completed"],
+      "none",
+    ],
+    "--allow-duplicates":
+      "Allow --reprocess to append to a table that is not empty; rows may then be there twice (Postgres: append)",
+    "--allow-older": "Allow these runs to overwrite the rows of newer runs of this job (Postgres: upsert, replace)",
+    "--json": "Print one line of JSON for each run, and one for all of them at the end",
+    ...quietFlag,
+    "--no-progress": "Print no progress",
+    ...logFlags,
+  },
+  examples: ["infer-batch backfill job.yaml --param ds=2026-01-01..2026-01-31"],
+  run: backfill,
+};
 
 interface BackfillOptions extends JobOptions, LogOptions {
   readonly step?: RangeStep;
@@ -49,7 +82,7 @@ interface BackfillOptions extends JobOptions, LogOptions {
 }
 
 /** Carries out one run for each value of a range of dates. */
-export async function backfillCommand(specPath: string, options: BackfillOptions, io: SafeIo): Promise<void> {
+async function backfill(specPath: string, options: BackfillOptions, io: SafeIo): Promise<void> {
   using stop = abortOnSignals(io, options, {
     kept: "complete runs and committed spans are kept",
     hint: "run the same command again to continue",
@@ -326,8 +359,8 @@ function refuseClock({ param }: DateRange, { clock: [key] }: LoadedSpec): void {
 
 /** Rejects a range of a param that the rest of the spec does not use. */
 function refuseSameRows(specPath: string, { param }: DateRange, loaded: readonly LoadedSpec[]): void {
-  const [one, other] = loaded.map(({ spec }) => JSON.stringify({ ...spec, params: {} }));
-  if (one === other) {
+  const [first, second] = loaded.map(({ spec }) => JSON.stringify({ ...spec, params: {} }));
+  if (first === second) {
     throw new JobError(
       "USAGE",
       `reading ${specPath}: no key uses \${${param}}, so all runs would score the same rows`,

@@ -1,11 +1,17 @@
+import { type CommandLine, paramFlag, countOf, jsonFlag, type CommandAnswer } from "../flags.js";
+import { count } from "../../base/shown-numbers.js";
 import { openLoaded } from "../../job/job-context.js";
 import { type JobOptions, readSpec } from "../../job/reading.js";
 import { roleOf, timesLimit } from "../../checks/check.js";
-import { say } from "../../checks/checks.js";
-import { count } from "../../report/report.js";
+import { checkOf } from "../../checks/checks.js";
 import { fitTable } from "../../report/table.js";
 import { type JudgedNights, judgeNights } from "../../run/history.js";
-import { type SafeIo, terminalWidth } from "../io.js";
+
+export const checksCommand: CommandLine = {
+  flags: { ...paramFlag, "--last <count>": ["Number of runs to judge", countOf(1000), 60], ...jsonFlag },
+  examples: ["infer-batch checks job.yaml --last 60", "infer-batch checks job.yaml --last 30 --json"],
+  run: checks,
+};
 
 interface ChecksOptions extends JobOptions {
   readonly last: number;
@@ -13,15 +19,14 @@ interface ChecksOptions extends JobOptions {
 }
 
 /** Judges published runs as if each were tonight, and prints which columns would have held one. */
-export async function checksCommand(spec: string, options: ChecksOptions, io: SafeIo): Promise<void> {
+async function checks(spec: string, options: ChecksOptions): Promise<CommandAnswer> {
   await using job = await openLoaded(await readSpec(spec, options, { standIns: "dates" }), spec);
   const judged = await judgeNights(job, options.last);
-  const text = options.json === true ? nightsJson(judged) : nightsText(judged, terminalWidth(io.stdout));
-  io.stdout.write(`${text}\n`);
+  return { json: () => nightsJson(judged), text: (width) => nightsText(judged, width) };
 }
 
-function nightsJson({ factor, nights, columns }: JudgedNights): string {
-  return JSON.stringify({
+function nightsJson({ factor, nights, columns }: JudgedNights): object {
+  return {
     factor,
     nights: nights.map(({ runId, date, outcome, known, results }) => ({
       run_id: runId,
@@ -37,12 +42,12 @@ function nightsJson({ factor, nights, columns }: JudgedNights): string {
       nights_warned: warned,
       farthest: { date, check: farthest.check, times: timesLimit(farthest) },
     })),
-  });
+  };
 }
 
 const headings = ["column", "held", "warned", "farthest", "night", "what"];
 
-function nightsText({ factor, nights, columns }: JudgedNights, width: number | undefined): string {
+function nightsText({ factor, nights, columns }: JudgedNights, width: number | undefined): string[] {
   const held = nights.filter(({ outcome }) => outcome === "hold").length;
   const warned = nights.filter(
     ({ outcome, results }) => outcome !== "hold" && results.some(({ level }) => level === "warn"),
@@ -53,7 +58,14 @@ function nightsText({ factor, nights, columns }: JudgedNights, width: number | u
     const name = role === "run" ? "(the run)" : `${farthest.column}${role === "output" ? " (output)" : ""}`;
     const { passesWith: most } = farthest;
     const far = most === undefined ? "" : `factor ${Number(most.toPrecision(2))}`;
-    return [name, String(holds), String(warns), far, date, say(farthest, { dateOf: (runId) => dateOf(nights, runId) })];
+    return [
+      name,
+      String(holds),
+      String(warns),
+      far,
+      date,
+      checkOf(farthest).say(farthest, { dateOf: (runId) => dateOf(nights, runId) }),
+    ];
   });
   return [
     `${count(nights.length, "night")}, ${dates}, each judged as if it were tonight with factor ${factor}: ${held} held, ${warned.length} warned`,
@@ -63,7 +75,7 @@ function nightsText({ factor, nights, columns }: JudgedNights, width: number | u
           ...fitTable([headings, ...rows], { right: [1, 2], width, hasNotes: true }),
           "farthest: with a factor above this one, the column would not have held or warned",
         ]),
-  ].join("\n");
+  ];
 }
 
 function dateOf(nights: JudgedNights["nights"], runId: string): string {

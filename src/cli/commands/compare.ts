@@ -1,25 +1,47 @@
+import {
+  type CommandLine,
+  collect,
+  countOf,
+  toleranceOf,
+  paramFlag,
+  jsonFlag,
+  rowsLimit,
+  type CommandAnswer,
+} from "../flags.js";
 import { attemptServices } from "../../job/attempt.js";
 import { openJob } from "../../job/job-context.js";
 import { requireModelPath } from "../../job/model-tools.js";
-import { resolveModel } from "../../job/open.js";
+import { resolveModel } from "../../job/kinds.js";
 import type { JobOptions } from "../../job/reading.js";
-import {
-  comparedFields,
-  agreementTables,
-  apartTable,
-  differentRowTables,
-  type ShownAgreement,
-} from "../../report/agreement.js";
-import { showBytes } from "../../report/plan-text.js";
-import { count } from "../../report/report.js";
+import { agreementTables, comparedFields } from "../../report/agreement.js";
+import { showBytes, showCount, count } from "../../base/shown-numbers.js";
 import { fitTable } from "../../report/table.js";
-import { type ComparedModel, compareModels, type Comparison, type ModelSpeed } from "../../run/compare.js";
+import { type ComparedModel, type Comparison, type ModelSpeed, compareModels } from "../../run/compare.js";
 import { openPinnedModel, openTokenizers } from "../../run/model.js";
 import type { JobContext } from "../../flow/context.js";
 import { isObjectUri, modelUriProblem, objectUriProblem } from "../../job/jobfile/uri.js";
 import { JobError } from "../../base/errors.js";
-import { type SafeIo, terminalWidth } from "../io.js";
+import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
+
+export const compareCommand: CommandLine = {
+  flags: {
+    "--model <uri>": [
+      "Model to compare: a file, or a URI as model.path. Given once, it is compared with the model of the spec; given twice, A with B",
+      collect,
+    ],
+    "--limit <rows>": ["Number of rows to score, from the beginning of the input", countOf(rowsLimit), 100_000],
+    "--tolerance <number>": ["Count the rows whose numbers differ by more", toleranceOf, 0.01],
+    ...paramFlag,
+    ...jsonFlag,
+  },
+  required: ["model"],
+  examples: [
+    "infer-batch compare job.yaml --model churn-int8.onnx",
+    "infer-batch compare job.yaml --model models:/churn@champion --model models:/churn@next",
+  ],
+  run: compare,
+};
 
 interface CompareCommandOptions extends JobOptions {
   readonly model: readonly string[];
@@ -29,16 +51,13 @@ interface CompareCommandOptions extends JobOptions {
 }
 
 /** Scores the first rows of a job with two models, and prints how fast they are and how far they agree. */
-export async function compareCommand(spec: string, options: CompareCommandOptions, io: SafeIo): Promise<void> {
+async function compare(spec: string, options: CompareCommandOptions, io: SafeIo): Promise<CommandAnswer> {
   await using job = await openJob(spec, options, { log: createWarningLog(io.stderr) });
-  const [one, other] = await resolveCompared(job, options.model);
+  const [a, b] = await resolveCompared(job, options.model);
   const { limit, tolerance } = options;
   await using joiner = await job.openRowJoiner([]);
-  const comparison = await compareModels(job, joiner, { one, other, limit, tolerance });
-  const width = terminalWidth(io.stdout);
-  io.stdout.write(
-    options.json === true ? comparisonJson(comparison) : comparisonText(comparison, { tolerance, width }),
-  );
+  const comparison = await compareModels(job, joiner, { one: a, other: b, limit, tolerance });
+  return { json: () => comparisonJson(comparison), text: (width) => comparisonText(comparison, tolerance, width) };
 }
 
 /**
@@ -48,15 +67,15 @@ export async function compareCommand(spec: string, options: CompareCommandOption
  */
 async function resolveCompared(
   job: JobContext,
-  given: readonly string[],
+  uris: readonly string[],
 ): Promise<readonly [ComparedModel, ComparedModel]> {
-  const [first = "", second, ...more] = given;
+  const [first = "", second, ...more] = uris;
   if (more.length > 0) {
-    throw new JobError("USAGE", `comparing models: ${given.length} are given, and two can be compared`, {
+    throw new JobError("USAGE", `comparing models: ${uris.length} are given, and two can be compared`, {
       hint: "--model A --model B; with one --model, it is compared with the model of the spec",
     });
   }
-  for (const uri of given) {
+  for (const uri of uris) {
     requireModelUri(uri);
   }
   if (second === undefined) {
@@ -79,11 +98,11 @@ function requireModelUri(uri: string): void {
 }
 
 async function ownModel(job: JobContext): Promise<ComparedModel> {
-  const { model, ...found } = await openPinnedModel(job);
+  const { model, ...about } = await openPinnedModel(job);
   if (!("path" in model)) {
     throw new TypeError(`${model.name} is on a server`);
   }
-  return { ...found, model, isGiven: false };
+  return { ...about, model, isGiven: false };
 }
 
 /** A given model takes the inputs of the spec, and so its tokenizers. */
@@ -92,32 +111,25 @@ async function resolveGiven(job: JobContext, path: string): Promise<ComparedMode
   const services = attemptServices(spec, log, signal);
   const folder = process.cwd();
   // `model.sha256` pins the spec's own model only.
-  const { file, ...found } = await resolveModel({ ...spec.model, path, sha256: undefined }, { folder, ...services });
-  return { ...found, model: { ...file, tokenizers: await openTokenizers(job) }, isGiven: true };
+  const { file, ...about } = await resolveModel({ ...spec.model, path, sha256: undefined }, { folder, ...services });
+  return { ...about, model: { ...file, tokenizers: await openTokenizers(job) }, isGiven: true };
 }
 
-function comparisonText(
-  comparison: Comparison,
-  { tolerance, width }: Pick<ShownAgreement, "tolerance" | "width">,
-): string {
-  const { one, other, apart, columns } = comparison;
-  const shown: ShownAgreement = { columns, tolerance, width, names: ["A", "B"] };
+function comparisonText(comparison: Comparison, tolerance: number, width: number | undefined): string[] {
+  const { one: a, other: b } = comparison;
   return [
-    `A  ${one.name}`,
-    `B  ${other.name}`,
+    `A  ${a.name}`,
+    `B  ${b.name}`,
     ...rowLines(comparison),
     "speed of the model alone, and size of its file",
-    ...speedTable([one, other], width),
-    ...agreementTables(shown),
-    ...apartTable(apart, width),
-    ...differentRowTables(shown),
-    "",
-  ].join("\n");
+    ...speedTable([a, b], width),
+    ...agreementTables({ ...comparison, tolerance }, ["A", "B"], width),
+  ];
 }
 
 function rowLines({ input, read, rows: { matched, onlyA, onlyB } }: Comparison): string[] {
   const whole =
-    read === input ? `all ${count(input, "row")}` : `the first ${count(read, "row")} of ${showNumber(input)}`;
+    read === input ? `all ${count(input, "row")}` : `the first ${count(read, "row")} of ${showCount(input)}`;
   const apart = [
     ...(onlyA === 0 ? [] : [`${count(onlyA, "row")} that only A could score`]),
     ...(onlyB === 0 ? [] : [`${count(onlyB, "row")} that only B could score`]),
@@ -125,37 +137,34 @@ function rowLines({ input, read, rows: { matched, onlyA, onlyB } }: Comparison):
   return [`${count(matched, "row")} compared, from ${whole}`, ...apart];
 }
 
-function speedTable([one, other]: readonly [ModelSpeed, ModelSpeed], width: number | undefined): string[] {
+function speedTable([a, b]: readonly [ModelSpeed, ModelSpeed], width: number | undefined): string[] {
   const head = ["", "rows/s", "size", "provider", "batch rows"];
-  const rows = [head, speedLine("A", one), speedLine("B", other)];
+  const rows = [head, speedLine("A", a), speedLine("B", b)];
   return fitTable(rows, { right: [1, 2, 4], width, leaveOut: [3, 4] });
 }
 
 function speedLine(name: string, { rowsPerSecond, sizeBytes, provider, batchRows }: ModelSpeed): string[] {
   return [
     name,
-    rowsPerSecond === undefined ? "" : showNumber(rowsPerSecond),
+    rowsPerSecond === undefined ? "" : showCount(rowsPerSecond),
     showBytes(sizeBytes),
     provider,
-    showNumber(batchRows),
+    showCount(batchRows),
   ];
 }
 
-function showNumber(value: number): string {
-  return value.toLocaleString("en-US");
-}
-
-function comparisonJson({ input, read, rows, one, other, apart, columns, placeOf }: Comparison): string {
-  return `${JSON.stringify({
+function comparisonJson(comparison: Comparison): object {
+  const { input, read, rows, one: a, other: b, placeOf } = comparison;
+  return {
     rows_input: input,
     rows_read: read,
     rows_compared: rows.matched,
     rows_only_a: rows.onlyA,
     rows_only_b: rows.onlyB,
-    a: modelJson(one),
-    b: modelJson(other),
-    ...comparedFields(columns, apart, ["a", "b"], ({ row, keys }) => ({ ...placeOf(row), columns: keys })),
-  })}\n`;
+    a: modelJson(a),
+    b: modelJson(b),
+    ...comparedFields(comparison, ["a", "b"], ({ row, keys }) => ({ ...placeOf(row), columns: keys })),
+  };
 }
 
 function modelJson({ name, sha256, sizeBytes, provider, batchRows, rowsPerSecond }: ModelSpeed): object {

@@ -1,3 +1,5 @@
+import { InvalidArgumentError } from "commander";
+import { type CommandLine, paramFlag, jsonFlag, type CommandAnswer } from "../flags.js";
 import { dirname, resolve } from "node:path";
 import { reportDecision } from "../../job/reporting.js";
 import { type DecisionReport, type DecisionRequest, approveRun, discardRun } from "../../run/decide.js";
@@ -11,6 +13,32 @@ import { printable } from "../../base/texts.js";
 import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
 
+const deciding: CommandLine["flags"] = {
+  "--reason <text>": ["Why; recorded with the decision", onceNotEmpty],
+  "--by <name>": "Who decides, other than `checks`. Default: the Airflow task, else the user of this process",
+  "--run <id>":
+    "The run, as history lists it, in place of --param; with --param: refuse to decide if the latest run of these params has another id",
+  ...jsonFlag,
+};
+
+export const discardCommand: CommandLine = {
+  flags: { ...paramFlag, ...deciding },
+  examples: ['infer-batch discard job.yaml --reason "features in grams"'],
+  run: discard,
+};
+
+export const approveCommand: CommandLine = {
+  flags: {
+    ...paramFlag,
+    ...deciding,
+    "--not-normal":
+      "Compare no later run with this one, so that the next one like it is held, too. By default later runs may resemble it",
+    "--allow-older": "Overwrite the rows of a newer run of this job (Postgres: upsert, replace)",
+  },
+  examples: ['infer-batch approve job.yaml --reason "prices rose on purpose"'],
+  run: approve,
+};
+
 interface DecideOptions extends JobOptions {
   readonly reason?: string;
   readonly by?: string;
@@ -20,12 +48,12 @@ interface DecideOptions extends JobOptions {
   readonly notNormal?: boolean;
 }
 
-export async function approveCommand(spec: string, options: DecideOptions, io: SafeIo): Promise<void> {
-  await decide(spec, options, io, "approving", approveRun);
+async function approve(spec: string, options: DecideOptions, io: SafeIo): Promise<CommandAnswer> {
+  return await decide(spec, options, io, "approving", approveRun);
 }
 
-export async function discardCommand(spec: string, options: DecideOptions, io: SafeIo): Promise<void> {
-  await decide(spec, options, io, "discarding", discardRun);
+async function discard(spec: string, options: DecideOptions, io: SafeIo): Promise<CommandAnswer> {
+  return await decide(spec, options, io, "discarding", discardRun);
 }
 
 async function decide(
@@ -34,7 +62,7 @@ async function decide(
   io: SafeIo,
   act: string,
   work: (context: JobContext, request: DecisionRequest) => Promise<DecisionReport>,
-): Promise<void> {
+): Promise<CommandAnswer> {
   const loaded = await readRunSpec(spec, options);
   const [fromClock] = loaded.clock;
   if (fromClock !== undefined) {
@@ -57,28 +85,37 @@ async function decide(
     throw spellOut(job, error);
   });
   await reportDecision({ loaded, folder: dirname(resolve(spec)), record: job.record, log, signal: job.signal }, report);
-  io.stdout.write(
-    options.json === true ? `${reportJson(report, job.sink.target)}\n` : `${reportText(report, job.sink.target)}\n`,
-  );
+  const { target } = job.sink;
+  return { json: () => decisionJson(report, target), text: () => decisionText(report, target) };
 }
 
-function reportJson({ runId, state, already, rows, decision }: DecisionReport, output: string): string {
+function decisionJson({ runId, state, already, rows, decision }: DecisionReport, output: string): object {
   const { output: written, rejected, filtered } = rows;
   const counts = { rows: written, rows_rejected: rejected, rows_filtered: filtered };
-  return JSON.stringify({
+  return {
     run_id: runId,
     status: state,
     already,
     ...(state === "published" && counts),
     decision,
     output,
-  });
+  };
 }
 
-function reportText(report: DecisionReport, output: string): string {
+function decisionText(report: DecisionReport, output: string): string[] {
   const { runId, state, carriedOut, rows, readers, isNeighbour, held } = report;
   const what =
     state === "published" ? `, ${rowsOfRunText(rows)} -> ${output}` : `; ${readers ?? "nothing of it is published"}`;
   const baseline = isNeighbour ? "; later runs may resemble it" : "";
-  return [`${runId}: ${carriedOut ? "" : "already "}${state}${what}${baseline}`, ...held].map(printable).join("\n");
+  return [`${runId}: ${carriedOut ? "" : "already "}${state}${what}${baseline}`, ...held].map(printable);
+}
+
+function onceNotEmpty(value: string, before: string | undefined): string {
+  if (before !== undefined) {
+    throw new InvalidArgumentError("expected one text: the option was given before");
+  }
+  if (value.trim() === "") {
+    throw new InvalidArgumentError("expected a text that is not empty, or no such option");
+  }
+  return value;
 }

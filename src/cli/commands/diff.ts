@@ -1,28 +1,52 @@
+import { type CommandLine, paramAs, runFlag, collect, toleranceOf, type CommandAnswer } from "../flags.js";
 import { stat } from "node:fs/promises";
 import { openRowJoin } from "../../job/duckdb.js";
-import { budgetOf, openLoaded, readRunSpec, type RunOptions } from "../../job/job-context.js";
+import { type RunOptions, budgetOf, openLoaded, readRunSpec } from "../../job/job-context.js";
 import { defaultMemory, usableCores } from "../../job/machine.js";
 import { parquetFolder, readSpec } from "../../job/reading.js";
 import { lineageColumns, reuseColumn } from "../../models/binding/contract.js";
 import type { Measures } from "../../checks/agreement.js";
 import { isRunId, paramTexts } from "../../run/plan/identity.js";
-import {
-  comparedFields,
-  agreementTables,
-  apartTable,
-  differentRowTables,
-  type ShownAgreement,
-} from "../../report/agreement.js";
-import { count, showCount } from "../../report/report.js";
+import { agreementTables, comparedFields } from "../../report/agreement.js";
+import { showCount, count } from "../../base/shown-numbers.js";
 import { fitTable } from "../../report/table.js";
-import { type Difference, diffRows, type DiffSide, openDiffSide, openDiffTable } from "../../run/diff.js";
+import { type DiffSide, type Difference, diffRows, openDiffSide, openDiffTable } from "../../run/diff.js";
 import type { Log } from "../../flow/context.js";
 import { type JobSpec, usualKey } from "../../job/jobfile/job-spec.js";
 import type { LoadedSpec } from "../../job/jobfile/load.js";
-import { assertNever, JobError } from "../../base/errors.js";
+import { JobError } from "../../base/errors.js";
 import { memoryBudget } from "../../base/memory-budget.js";
-import { type SafeIo, terminalWidth } from "../io.js";
+import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
+
+export const diffCommand: CommandLine = {
+  argument: ["Job spec, a YAML file; or a folder of Parquet files"],
+  flags: {
+    ...paramAs("Set a param of the spec; may be repeated. These params name the run that is compared"),
+    ...runFlag,
+    "--against <name=value>": [
+      "Compare with the run that has this param in place of that of --param, with the run of this id, or with this table; may be repeated. For a folder: the other folder",
+      collect,
+    ],
+    "--table <name>": "Compare this table of the spec's database in place of a run, such as scores.daily",
+    "--key <column>": [
+      "Column that identifies a row; may be repeated. Default: output.postgres.key, else checks.unique, reuse.key or output.columns",
+      collect,
+    ],
+    "--tolerance <difference>": [
+      "Largest difference of two floating-point numbers that count as equal",
+      toleranceOf,
+      0,
+    ],
+    "--json": "Print one line of JSON, with all columns",
+  },
+  required: ["against"],
+  examples: [
+    "infer-batch diff job.yaml --param ds=2026-01-31 --against ds=2026-01-30",
+    "infer-batch diff out/new --against out/old --key customer_id --json",
+  ],
+  run: diff,
+};
 
 interface DiffCommandOptions extends RunOptions {
   readonly against: readonly string[];
@@ -34,24 +58,24 @@ interface DiffCommandOptions extends RunOptions {
 }
 
 /** Compares two runs of a job, or two folders of Parquet files, and prints how they differ. */
-export async function diffCommand(spec: string, options: DiffCommandOptions, io: SafeIo): Promise<void> {
+async function diff(spec: string, options: DiffCommandOptions, io: SafeIo): Promise<CommandAnswer> {
   const isFolder = await stat(spec).then(
-    (found) => found.isDirectory(),
+    (stats) => stats.isDirectory(),
     () => false,
   );
-  await (isFolder ? diffFolders(spec, options, io) : diffRuns(spec, options, io));
+  return await (isFolder ? diffFolders(spec, options, io) : diffRuns(spec, options, io));
 }
 
-async function diffRuns(spec: string, options: DiffCommandOptions, io: SafeIo): Promise<void> {
+async function diffRuns(spec: string, options: DiffCommandOptions, io: SafeIo): Promise<CommandAnswer> {
   const log = createWarningLog(io.stderr);
   const loaded = await readRunSpec(spec, options);
   const [before, table] = await readAgainst(spec, options, loaded);
-  await using one = await openLoaded(before, spec, { log });
-  await using other = await openLoaded(loaded, spec, { log });
+  await using jobA = await openLoaded(before, spec, { log });
+  await using jobB = await openLoaded(loaded, spec, { log });
   const keys = options.key ?? usualKey(loaded.spec);
   const sides = [
-    table === undefined ? await openDiffSide(one, keys) : await openDiffTable(one, table, keys),
-    options.table === undefined ? await openDiffSide(other, keys) : await openDiffTable(other, options.table, keys),
+    table === undefined ? await openDiffSide(jobA, keys) : await openDiffTable(jobA, table, keys),
+    options.table === undefined ? await openDiffSide(jobB, keys) : await openDiffTable(jobB, options.table, keys),
   ] as const;
   if (sides[0].name === sides[1].name) {
     throw new JobError("USAGE", `comparing run ${sides[1].name}: --against names the same run`, {
@@ -63,7 +87,7 @@ async function diffRuns(spec: string, options: DiffCommandOptions, io: SafeIo): 
   const key = options.key ?? keys.filter((name) => !ofRun.includes(name));
   const ignored = [...ignoredIn(loaded.spec), ...ofRun];
   const { duckDbBytes } = budgetOf(loaded.spec, usableCores());
-  await diffSides(sides, { ...options, key, memoryBytes: duckDbBytes, ignored, log }, io);
+  return await diffSides(sides, { tolerance: options.tolerance, key, memoryBytes: duckDbBytes, ignored, log });
 }
 
 /**
@@ -99,7 +123,7 @@ function ignoredIn({ output, reuse }: JobSpec): readonly string[] {
   ];
 }
 
-async function diffFolders(folder: string, options: DiffCommandOptions, io: SafeIo): Promise<void> {
+async function diffFolders(folder: string, options: DiffCommandOptions, io: SafeIo): Promise<CommandAnswer> {
   const [against, ...more] = options.against;
   if (against === undefined || more.length > 0 || options.key === undefined) {
     throw new JobError(
@@ -113,10 +137,12 @@ async function diffFolders(folder: string, options: DiffCommandOptions, io: Safe
   const sides = [await parquetFolder(against), await parquetFolder(folder)] as const;
   const { duckDbBytes } = memoryBudget(defaultMemory(usableCores()));
   const log = createWarningLog(io.stderr);
-  await diffSides(sides, { ...options, key: options.key, memoryBytes: duckDbBytes, ignored: [], log }, io);
+  const { key, tolerance } = options;
+  return await diffSides(sides, { tolerance, key, memoryBytes: duckDbBytes, ignored: [], log });
 }
 
-interface SidesOptions extends DiffCommandOptions {
+interface SidesOptions {
+  readonly tolerance: number;
   readonly key: readonly string[];
   readonly ignored: readonly string[];
   readonly memoryBytes: number;
@@ -125,9 +151,8 @@ interface SidesOptions extends DiffCommandOptions {
 
 async function diffSides(
   sides: readonly [DiffSide, DiffSide],
-  { key, tolerance, ignored, memoryBytes, log, json = false }: SidesOptions,
-  io: SafeIo,
-): Promise<void> {
+  { key, tolerance, ignored, memoryBytes, log }: SidesOptions,
+): Promise<CommandAnswer> {
   if (key.length === 0) {
     throw new JobError("USAGE", "comparing the rows: no column identifies a row", {
       hint: "name the columns that do with --key",
@@ -136,14 +161,12 @@ async function diffSides(
   const folders = sides.map(({ rows }) => rows.folder);
   await using joiner = await openRowJoin({ folders, threads: usableCores(), memoryBytes });
   const difference = await diffRows(joiner, sides, { key, tolerance, ignored });
-  io.stdout.write(
-    json ? differenceJson(difference) : differenceText(difference, { tolerance, width: terminalWidth(io.stdout) }),
-  );
   if (hasNoKeyInCommon(difference)) {
     log.warn(
       `A and B have rows, but no key (${key.join(", ")}) is in both: name the columns that identify a row with --key, without those that differ from run to run, such as a date`,
     );
   }
+  return { json: () => differenceJson(difference), text: (width) => differenceText(difference, tolerance, width) };
 }
 
 /** Whether A and B have rows, all with keys that the other one lacks. */
@@ -153,15 +176,10 @@ function hasNoKeyInCommon({ rows: { rowsA, rowsB, onlyA, onlyB } }: Difference):
 
 const shownColumns = 10;
 
-function differenceText(
-  difference: Difference,
-  { tolerance, width }: Pick<ShownAgreement, "tolerance" | "width">,
-): string {
-  const { a, b, key, rows } = difference;
-  const most = [...difference.columns].toSorted(([, one], [, other]) => differing(other) - differing(one));
-  const columns = new Map(most.slice(0, shownColumns));
-  const left = most.length - columns.size;
-  const shown: ShownAgreement = { columns, tolerance, width, names: ["A", "B"] };
+function differenceText(difference: Difference, tolerance: number, width: number | undefined): string[] {
+  const { a, b, key, rows, apart } = difference;
+  const most = [...difference.columns].toSorted(([, left], [, right]) => differing(right) - differing(left));
+  const left = most.length - shownColumns;
   return [
     `A  ${a}: ${count(rows.rowsA, "row")}`,
     `B  ${b}: ${count(rows.rowsB, "row")}`,
@@ -176,12 +194,9 @@ function differenceText(
       { right: [1], width },
     ),
     ...repeatedLines(difference, width),
-    ...agreementTables(shown),
-    ...apartTable(difference.apart, width),
-    ...differentRowTables(shown),
-    ...(left === 0 ? [] : [`${count(left, "more column")}, with fewer differences: --json has all`]),
-    "",
-  ].join("\n");
+    ...agreementTables({ columns: most.slice(0, shownColumns), apart, tolerance }, ["A", "B"], width),
+    ...(left <= 0 ? [] : [`${count(left, "more column")}, with fewer differences: --json has all`]),
+  ];
 }
 
 /** Keys that are several times on a side: only their numbers of rows are compared. */
@@ -196,23 +211,13 @@ function repeatedLines({ rows: { repeated, uneven, examples } }: Difference, wid
   ];
 }
 
-function differing(found: Measures): number {
-  switch (found.kind) {
-    case "numbers":
-      return found.beyond;
-    case "labels":
-    case "times":
-      return found.rows - found.equal;
-    case "vectors":
-      return found.most.length === 0 ? 0 : found.rows;
-    default:
-      return assertNever(found);
-  }
+function differing({ figures, rows }: Measures): number {
+  return figures["rows_beyond_tolerance"] ?? rows - (figures["rows_equal"] ?? 0);
 }
 
-function differenceJson(difference: Difference): string {
-  const { a, b, key, rows, columns, apart } = difference;
-  return `${JSON.stringify({
+function differenceJson(difference: Difference): object {
+  const { a, b, key, rows } = difference;
+  return {
     a,
     b,
     key,
@@ -225,6 +230,6 @@ function differenceJson(difference: Difference): string {
     keys_repeated: rows.repeated,
     keys_uneven: rows.uneven,
     repeated: rows.examples,
-    ...comparedFields(columns, apart, ["a", "b"], ({ keys }) => ({ columns: keys })),
-  })}\n`;
+    ...comparedFields(difference, ["a", "b"], ({ keys }) => ({ columns: keys })),
+  };
 }

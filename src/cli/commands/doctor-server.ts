@@ -1,3 +1,5 @@
+import { type CommandAnswer } from "../flags.js";
+import { showCount, rounded } from "../../base/shown-numbers.js";
 import { dirname, resolve } from "node:path";
 import { attemptServices, programVersion } from "../../job/attempt.js";
 import { diagnoseServers, type MeasuredServer, type ServerDiagnosis } from "../../job/served-models.js";
@@ -9,43 +11,35 @@ import type { ServerSpec } from "../../job/jobfile/server-spec.js";
 import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
 
-interface DoctorServerOptions {
-  readonly specPath: string;
-  readonly json: boolean;
-}
-
 /**
  * Shows whether the servers of a spec answer, what they say about the model, and how fast they score blank rows.
- * @throws JobError that a run would end with
+ * Ends with the JobError that a run would end with.
  */
 export async function doctorServer(
   server: ServerSpec,
   { spec, where }: LoadedSpec,
-  { specPath, json }: DoctorServerOptions,
+  specPath: string,
   io: SafeIo,
-): Promise<void> {
+): Promise<CommandAnswer> {
   const services = attemptServices(spec, createWarningLog(io.stderr), new AbortController().signal);
   const options = { ...services, folder: dirname(resolve(specPath)), where };
-  const { error, ...found } = await diagnoseServers({ ...spec.model, server }, options);
-  const diagnosis = { program: programVersion, protocol: server.protocol, ...found };
-  io.stdout.write(json ? `${serverDiagnosisJson(diagnosis)}\n` : serverDiagnosisText(diagnosis));
-  if (error !== undefined) {
-    throw error;
-  }
+  const { error, ...answers } = await diagnoseServers({ ...spec.model, server }, options);
+  const diagnosis = { program: programVersion, protocol: server.protocol, ...answers };
+  return { json: () => serverDiagnosisJson(diagnosis), text: () => serverDiagnosisText(diagnosis), error };
 }
 
-function serverDiagnosisJson({ program, signature, measured, ...found }: ServerDiagnosis): string {
+function serverDiagnosisJson({ program, signature, measured, ...rest }: ServerDiagnosis): object {
   const batches = measured?.batches.map(({ rows, ms, rowsPerSecond }) => {
-    return { rows, ms: tenths(ms), rows_per_second: Math.round(rowsPerSecond) };
+    return { rows, ms: rounded(ms, 1), rows_per_second: Math.round(rowsPerSecond) };
   });
   const inFlight = measured?.inFlight.map(({ inFlight: requests, rowsPerSecond }) => {
     return { in_flight: requests, batch_size: measured.bestRows, rows_per_second: Math.round(rowsPerSecond) };
   });
   const stopped = measured?.stopped ?? null;
   const counted = measured?.counted;
-  return JSON.stringify({
+  return {
     version: program,
-    ...found,
+    ...rest,
     signature: signature ?? null,
     batches: batches ?? [],
     batches_stopped: stopped,
@@ -54,14 +48,14 @@ function serverDiagnosisJson({ program, signature, measured, ...found }: ServerD
       counted === undefined
         ? null
         : {
-            queue_ms: tenths(counted.queueMs),
-            compute_ms: tenths(counted.computeMs),
-            requests_joined: tenths(counted.requestsJoined),
+            queue_ms: rounded(counted.queueMs, 1),
+            compute_ms: rounded(counted.computeMs, 1),
+            requests_joined: rounded(counted.requestsJoined, 1),
           },
-  });
+  };
 }
 
-function serverDiagnosisText(diagnosis: ServerDiagnosis): string {
+function serverDiagnosisText(diagnosis: ServerDiagnosis): string[] {
   const { program, model, protocol, servers, signature, measured } = diagnosis;
   const tensors = signature === undefined ? [] : signatureLines(signature);
   return [
@@ -71,22 +65,28 @@ function serverDiagnosisText(diagnosis: ServerDiagnosis): string {
     ...table(servers.map(({ url, state, found }) => [url, state, found])),
     ...tensors,
     ...(measured === undefined ? [] : measuredLines(measured)),
-    "",
-  ].join("\n");
+  ];
 }
 
 function signatureLines({ inputs, outputs }: ModelSignature): string[] {
   const rows = [
-    ...inputs.map((one) => ["input", one.name, showTensor(one)]),
-    ...outputs.map((one) => ["output", one.name, showTensor(one)]),
+    ...inputs.map((tensor) => ["input", tensor.name, showTensor(tensor)]),
+    ...outputs.map((tensor) => ["output", tensor.name, showTensor(tensor)]),
   ];
   return ["", ...table(rows)];
 }
 
 function measuredLines({ batches, stopped, bestRows, inFlight, counted }: MeasuredServer): string[] {
   const right = { right: [0, 1, 2] };
-  const curve = batches.map(({ rows, ms, rowsPerSecond }) => [String(rows), String(tenths(ms)), whole(rowsPerSecond)]);
-  const rates = inFlight.map(({ inFlight: requests, rowsPerSecond }) => [String(requests), whole(rowsPerSecond)]);
+  const curve = batches.map(({ rows, ms, rowsPerSecond }) => [
+    String(rows),
+    String(rounded(ms, 1)),
+    showCount(Math.round(rowsPerSecond)),
+  ]);
+  const rates = inFlight.map(({ inFlight: requests, rowsPerSecond }) => [
+    String(requests),
+    showCount(Math.round(rowsPerSecond)),
+  ]);
   return [
     "",
     "blank rows, one request at a time:",
@@ -99,13 +99,5 @@ function measuredLines({ batches, stopped, bestRows, inFlight, counted }: Measur
 }
 
 function countedLine({ queueMs, computeMs, requestsJoined }: NonNullable<MeasuredServer["counted"]>): string {
-  return `the server's own statistics: a request waits ${tenths(queueMs)} ms and is computed in ${tenths(computeMs)} ms; an execution has ${tenths(requestsJoined)} requests`;
-}
-
-function whole(value: number): string {
-  return Math.round(value).toLocaleString("en");
-}
-
-function tenths(value: number): number {
-  return Math.round(value * 10) / 10;
+  return `the server's own statistics: a request waits ${rounded(queueMs, 1)} ms and is computed in ${rounded(computeMs, 1)} ms; an execution has ${rounded(requestsJoined, 1)} requests`;
 }

@@ -1,3 +1,5 @@
+import { type CommandLine, paramFlag, jsonFlag, type CommandAnswer } from "../flags.js";
+import { showCount } from "../../base/shown-numbers.js";
 import { mkdtemp, rm, writeFile } from "node:fs/promises";
 import { cpus, tmpdir } from "node:os";
 import { dirname, join, resolve } from "node:path";
@@ -11,7 +13,7 @@ import {
 import { machineError, usableCores } from "../../job/machine.js";
 import { requireModelPath } from "../../job/model-tools.js";
 import { type EngineOptions, deviceIdOf, modelCopiesBytes, openEngine } from "../../job/open-engine.js";
-import { resolveModel } from "../../job/open.js";
+import { resolveModel } from "../../job/kinds.js";
 import { type MissingProvider, probeProvider, providerMissing } from "../../job/providers.js";
 import { type JobOptions, readSpec } from "../../job/reading.js";
 import { startScoringWorker } from "../../job/threads/worker-threads.js";
@@ -24,13 +26,14 @@ import {
   libraryFolder,
   listGpus,
   packageFolder,
+  partsOf,
+  providersOn,
   thisMachine,
-} from "../../models/devices/machine.js";
+} from "../../models/devices.js";
 import { openOnnxEngine } from "../../models/onnx/engine.js";
 import { operatorsByProvider } from "../../models/onnx/operators.js";
 import type { Engine } from "../../models/engine.js";
 import { openModelFile } from "../../models/places/model-file.js";
-import { partsOf, providersOn } from "../../models/devices/parts.js";
 import { ProviderFault, installLocale } from "../../models/onnx/faults.js";
 import type { ModelFile } from "../../models/places/place.js";
 import { table } from "../../report/table.js";
@@ -43,31 +46,31 @@ import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
 import { treesText } from "../../flow/batch-size.js";
 
+export const doctorCommand: CommandLine = {
+  argument: ["Job spec whose providers and model to try; default: a tiny model"],
+  flags: { ...paramFlag, ...jsonFlag },
+  run: doctor,
+};
+
 /**
  * Shows what a run needs on this machine, and tries it.
  * @throws JobError PROVIDER_MISSING, DEVICE, MEMORY, USAGE if a run would end with it
  */
-export async function doctorCommand(
-  specPath: string | undefined,
-  options: JobOptions & { readonly json?: boolean },
-  io: SafeIo,
-): Promise<void> {
+async function doctor(specPath: string | undefined, options: JobOptions, io: SafeIo): Promise<CommandAnswer> {
   const loaded = specPath === undefined ? undefined : await readSpec(specPath, options, { pipe: true });
   const server = loaded?.spec.model.server;
   if (loaded !== undefined && specPath !== undefined && server !== undefined) {
     const { doctorServer } = await import("./doctor-server.js");
-    await doctorServer(server, loaded, { specPath, json: options.json === true }, io);
-    return;
+    return await doctorServer(server, loaded, specPath, io);
   }
-  await doctorMachine(loaded, specPath, options.json === true, io);
+  return await doctorMachine(loaded, specPath, io);
 }
 
 async function doctorMachine(
   loaded: LoadedSpec | undefined,
   specPath: string | undefined,
-  json: boolean,
   io: SafeIo,
-): Promise<void> {
+): Promise<CommandAnswer> {
   const machine = thisMachine();
   const engine = loaded?.spec.engine;
   const { providers = ["cpu"] } = engine ?? {};
@@ -105,7 +108,7 @@ async function doctorMachine(
         (needsTokenizers ? tokenizers : undefined));
   const outcome = error?.exitCode ?? scoresOn ?? 1;
   const isOk = trials.some(({ provider, state }) => provider === scoresOn && state === "ok");
-  const found: Diagnosis = {
+  const diagnosis: Diagnosis = {
     speeds:
       loaded !== undefined && scoresOn !== undefined && isOk
         ? await measureSpeeds(model, scoresOn, {
@@ -123,10 +126,7 @@ async function doctorMachine(
     model: model.name,
     outcome,
   };
-  io.stdout.write(json ? `${doctorJson(found)}\n` : doctorText(found));
-  if (error !== undefined) {
-    throw error;
-  }
+  return { json: () => doctorJson(diagnosis), text: () => doctorText(diagnosis), error };
 }
 
 function runtimeParts(machine: Machine): Part[] {
@@ -169,7 +169,7 @@ async function localeParts(machine: Machine): Promise<Part[]> {
   }
   const name = "locale en_US.UTF-8";
   const folders = [...(machine.env["LOCPATH"] ?? "").split(":"), "/usr/lib/locale"];
-  const folder = folders.find((one) => one !== "" && machine.list(one).some(isTextLocale));
+  const folder = folders.find((each) => each !== "" && machine.list(each).some(isTextLocale));
   const known = ((await machine.run("locale", ["-a"])) ?? "").split("\n");
   return folder === undefined && !known.some(isTextLocale)
     ? [{ name, state: "optional", found: `only models that change the case of texts need it: ${installLocale}` }]
@@ -184,16 +184,16 @@ function isTextLocale(name: string): boolean {
 async function partsOfAll(asked: readonly Provider[], machine: Machine, deviceId: number): Promise<readonly Part[]> {
   const gpus = asked.filter((provider) => provider !== "cpu" && !(provider === "cuda" && asked.includes("tensorrt")));
   const checked: readonly Provider[] = gpus.length > 0 ? gpus : ["cuda", "webgpu"];
-  const found = new Map<string, Part>();
+  const byName = new Map<string, Part>();
   for (const provider of checked) {
     for (const part of await partsOf(provider, machine, deviceId)) {
       // Providers share parts: CUDA needs a GPU of NVIDIA where WebGPU takes any.
-      if (!found.has(part.name) || part.state === "missing") {
-        found.set(part.name, part);
+      if (!byName.has(part.name) || part.state === "missing") {
+        byName.set(part.name, part);
       }
     }
   }
-  return [...found.values()];
+  return [...byName.values()];
 }
 
 /** Returns the providers that the spec asks for or that are installed. */
@@ -271,31 +271,31 @@ export interface Diagnosis {
   readonly outcome: string | number;
 }
 
-function doctorJson({ program, outcome, ...found }: Diagnosis): string {
-  const trials = found.trials.map(({ driverFailed: _driverFailed, error: _error, ...trial }) => ({
+function doctorJson({ program, outcome, ...rest }: Diagnosis): object {
+  const trials = rest.trials.map(({ driverFailed: _driverFailed, error: _error, ...trial }) => ({
     ...trial,
     device: trial.device ?? null,
     ms: trial.ms ?? null,
     fault: trial.fault ?? null,
     trees: trial.trees ?? null,
   }));
-  const parts = found.parts.map(({ name, state, found: finding, remedy }) => {
+  const parts = rest.parts.map(({ name, state, found: finding, remedy }) => {
     return { name, state, found: finding, remedy: remedy ?? null };
   });
-  return JSON.stringify({
+  return {
     version: program,
-    ...found,
+    ...rest,
     parts,
     trials,
-    speeds: found.speeds.map(({ sessions, threads, batchRows, rowsPerSecond }) => {
+    speeds: rest.speeds.map(({ sessions, threads, batchRows, rowsPerSecond }) => {
       return { sessions, threads, batch_size: batchRows, rows_per_second: rowsPerSecond };
     }),
     runs_on: typeof outcome === "string" ? outcome : null,
-  });
+  };
 }
 
 /** The findings as text. @public so that tests reach it */
-export function doctorText({ program, platform, asked, parts, trials, model, speeds, outcome }: Diagnosis): string {
+export function doctorText({ program, platform, asked, parts, trials, model, speeds, outcome }: Diagnosis): string[] {
   const remedies = parts.flatMap(({ name, state, remedy }) =>
     remedy === undefined || state === "ok" ? [] : [`  ${name}: ${remedy}`],
   );
@@ -310,21 +310,16 @@ export function doctorText({ program, platform, asked, parts, trials, model, spe
     ...speedLines(speeds),
     ...(remedies.length === 0 ? [] : [forWhat, ...remedies, ""]),
     verdict(asked, outcome, trials),
-    "",
-  ].join("\n");
+  ];
 }
 
 function speedLines(speeds: readonly Speed[]): string[] {
   const layoutOf = ({ sessions, threads }: Speed): string => `${sessions} x ${threads}`;
   const layouts = [...new Set(speeds.map(layoutOf))];
   const rateOf = (batchRows: number, layout: string): string =>
-    speeds
-      .find((speed) => speed.batchRows === batchRows && layoutOf(speed) === layout)
-      ?.rowsPerSecond.toLocaleString("en-US") ?? "";
+    showCount(speeds.find((speed) => speed.batchRows === batchRows && layoutOf(speed) === layout)?.rowsPerSecond ?? "");
   const sizes = [...new Set(speeds.map(({ batchRows }) => batchRows))];
-  const rows = sizes.map((size) =>
-    [size.toLocaleString("en-US")].concat(layouts.map((layout) => rateOf(size, layout))),
-  );
+  const rows = sizes.map((size) => [showCount(size), ...layouts.map((layout) => rateOf(size, layout))]);
   return rows.length === 0
     ? []
     : [
@@ -492,7 +487,7 @@ const longestBatchMs = 1000;
  */
 async function measureSpeeds(model: ModelFile, provider: Provider, options: EngineOptions): Promise<Speed[]> {
   const { cores } = options;
-  const found: Speed[] = [];
+  const speeds: Speed[] = [];
   // Two threads with a session of WebGPU each crash in ONNX Runtime 1.30, so a GPU has one session, as in a run.
   const hasCopies = provider === "cpu" && cores > 1 && model.sizeBytes * cores <= modelCopiesBytes;
   for (const layout of [...(hasCopies ? [{ sessions: cores, threads: 1 }] : []), { sessions: 1, threads: cores }]) {
@@ -506,11 +501,11 @@ async function measureSpeeds(model: ModelFile, provider: Provider, options: Engi
       if (rowsPerSecond === undefined) {
         break; // larger ones would not fit either
       }
-      found.push({ ...layout, batchRows: size, rowsPerSecond });
+      speeds.push({ ...layout, batchRows: size, rowsPerSecond });
       msPerRow = (1000 * engine.concurrency) / rowsPerSecond;
     }
   }
-  return found;
+  return speeds;
 }
 
 function sizesOf({ signature, provider }: Engine): readonly number[] {

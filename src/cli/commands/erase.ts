@@ -1,3 +1,5 @@
+import { type CommandLine, collect, paramFlag, jsonFlag, type CommandAnswer } from "../flags.js";
+import { count } from "../../base/shown-numbers.js";
 import { readFile } from "node:fs/promises";
 import { extname, resolve } from "node:path";
 import { openLoaded } from "../../job/job-context.js";
@@ -8,7 +10,6 @@ import { type KeyColumn, keyedRows, keyedTexts, loadKeys, rowsWithout } from "..
 import { firstLine, quoteName, quotePath } from "../../duckdb/sql.js";
 import { paramTexts } from "../../run/plan/identity.js";
 import type { KeyList } from "../../run/lifecycle/erasure.js";
-import { count } from "../../report/report.js";
 import { table } from "../../report/table.js";
 import type { ErasedRun, OpenRowFinder } from "../../run/erase.js";
 import { eraseRows } from "../../run/erase.js";
@@ -17,6 +18,25 @@ import { splitTable } from "../../job/jobfile/output-spec.js";
 import { JobError, messageOf } from "../../base/errors.js";
 import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
+
+export const eraseCommand: CommandLine = {
+  flags: {
+    "--keys <file>": "Whose rows: a text file with a key on each line, or a .csv or .parquet file with the key columns",
+    "--key <column>": [
+      "Output column that the keys are values of; may be repeated. Default: the columns of the file; for a text file, the single-column key in output.postgres.key, checks.unique or reuse.key, otherwise the only column of output.columns. Required for a text file if these keys name different columns",
+      collect,
+    ],
+    ...paramFlag,
+    "--dry-run": "Count the rows, and remove nothing",
+    ...jsonFlag,
+  },
+  required: ["keys"],
+  examples: [
+    "infer-batch erase job.yaml --keys customers.txt --dry-run",
+    "infer-batch erase job.yaml --keys customers.csv --key customer_id",
+  ],
+  run: erase,
+};
 
 interface EraseOptions extends JobOptions {
   readonly keys: string;
@@ -37,19 +57,19 @@ interface EraseReport {
 }
 
 /** Removes the rows of some keys from the output of all runs of a job, and says how many there were. */
-export async function eraseCommand(spec: string, options: EraseOptions, io: SafeIo): Promise<void> {
+async function erase(spec: string, options: EraseOptions, io: SafeIo): Promise<CommandAnswer> {
   const log = createWarningLog(io.stderr);
   const loaded = await readSpec(spec, options, { standIns: "all" }); // runs with any params are searched
   const keys = await readKeys(options.keys, { columns: options.key, usual: () => keyOfValues(loaded.spec) });
   refuseOtherColumns(loaded.spec, keys);
   const load = await readSpecOnce(spec, options);
   await using job = await openLoaded(loaded, spec, { log });
-  const found = new Set<number>();
+  const keysThere = new Set<number>();
   const runs = await eraseRows(job, {
     keys,
     dryRun: options.dryRun === true,
-    found,
-    openFinder: rowFinders(keys, { memoryBytes: job.memory.duckDbBytes, found }),
+    found: keysThere,
+    openFinder: rowFinders(keys, { memoryBytes: job.memory.duckDbBytes, found: keysThere }),
     paramsOfTable: (wanted, params) => paramsOfTable(load, wanted, params, job.spec.params),
     openJob: async (params) => await openLoaded(load(params), spec, { log }),
   });
@@ -57,17 +77,14 @@ export async function eraseCommand(spec: string, options: EraseOptions, io: Safe
     dryRun: options.dryRun === true,
     columns: keys.columns,
     keys: keys.keys.length,
-    missing: keys.keys.length - found.size,
+    missing: keys.keys.length - keysThere.size,
     runs: runs.filter((run) => run.rows + run.rejects > 0 || isRetained(run)),
     rows: runs.reduce((sum, run) => sum + run.rows, 0),
     rejects: runs.reduce((sum, run) => sum + run.rejects, 0),
   };
-  io.stdout.write(
-    options.json === true
-      ? `${JSON.stringify({ job: job.spec.name, ...reportJson(report) })}\n`
-      : `${reportText(report).join("\n")}\n`,
-  );
-  refuseRetained(report);
+  const { name } = job.spec;
+  const error = retainedError(report);
+  return { json: () => ({ job: name, ...reportJson(report) }), text: () => reportText(report), error };
 }
 
 /**
@@ -78,12 +95,12 @@ function paramsOfTable(
   load: LoadWith,
   wanted: string,
   params: Readonly<Record<string, string>>,
-  given: Readonly<Record<string, string>>,
+  ofJob: Readonly<Record<string, string>>,
 ): Readonly<Record<string, string>> | undefined {
   const isNamed = (by: Readonly<Record<string, string>>): boolean => {
     try {
-      const found = splitTable(load(by).spec.output.postgres?.table ?? "");
-      return `${found.schema}.${found.table}` === wanted;
+      const { schema, table: name } = splitTable(load(by).spec.output.postgres?.table ?? "");
+      return `${schema}.${name}` === wanted;
     } catch (error) {
       if (!(error instanceof JobError)) {
         throw error;
@@ -92,15 +109,15 @@ function paramsOfTable(
     }
   };
   return isNamed(params)
-    ? Object.fromEntries(Object.entries(params).filter(([name]) => !isNamed({ ...params, [name]: given[name] ?? "" })))
+    ? Object.fromEntries(Object.entries(params).filter(([name]) => !isNamed({ ...params, [name]: ofJob[name] ?? "" })))
     : undefined;
 }
 
 /** Refuses keys of columns that are not copied from the input. @throws JobError USAGE */
 function refuseOtherColumns({ output }: JobSpec, { columns }: KeyList): void {
-  const other = columns.find((column) => !output.columns.includes(column));
-  if (other !== undefined) {
-    throw new JobError("USAGE", `erasing by ${columns.join(", ")}: ${other} is not in output.columns`, {
+  const missing = columns.find((column) => !output.columns.includes(column));
+  if (missing !== undefined) {
+    throw new JobError("USAGE", `erasing by ${columns.join(", ")}: ${missing} is not in output.columns`, {
       hint: `name the columns of the key with --key; output.columns has ${output.columns.join(", ") || "none"}`,
     });
   }
@@ -108,13 +125,13 @@ function refuseOtherColumns({ output }: JobSpec, { columns }: KeyList): void {
 
 const isRetained = ({ retained }: ErasedRun): boolean => retained !== undefined;
 
-function refuseRetained({ dryRun, runs }: EraseReport): void {
-  const left = runs.filter(isRetained);
-  if (left.length > 0 && !dryRun) {
-    throw new JobError("NOT_ERASED", `erasing: ${count(left.length, "run")} may still have rows of these keys`, {
-      hint: "do for each run what the report says, and run the same command again",
-    });
-  }
+function retainedError({ dryRun, runs }: EraseReport): JobError | undefined {
+  const left = runs.filter(isRetained).length;
+  return left === 0 || dryRun
+    ? undefined
+    : new JobError("NOT_ERASED", `erasing: ${count(left, "run")} may still have rows of these keys`, {
+        hint: "do for each run what the report says, and run the same command again",
+      });
 }
 
 function reportJson({ dryRun, columns, keys, missing, runs, rows: total, rejects: rejected }: EraseReport): object {
@@ -178,8 +195,8 @@ async function readKeys(
 async function readLines(path: string, key: readonly string[]): Promise<KeyList> {
   const [column, ...more] = key;
   if (column === undefined || more.length > 0) {
-    const found = key.length === 0 ? "no column is its key" : `the key has several columns: ${key.join(", ")}`;
-    throw new JobError("USAGE", `reading ${path}: it has one value a line, and ${found}`, {
+    const fault = key.length === 0 ? "no column is its key" : `the key has several columns: ${key.join(", ")}`;
+    throw new JobError("USAGE", `reading ${path}: it has one value a line, and ${fault}`, {
       hint: "name one column with --key; or give a file .csv or .parquet with a column for each part of the key",
     });
   }
@@ -212,8 +229,8 @@ async function readTable(path: string, kind: string, columns: readonly string[] 
     }
     const names = columns ?? there;
     const texts = names.map((name) => `${quoteName(name)}::VARCHAR`);
-    const found = await connection.runAndReadAll(`SELECT ${texts.join(", ")} FROM ${from} LIMIT ${keysLimit + 1}`);
-    const rows = found.getRows().map((row) => row.map((value) => (value === null ? "" : String(value))));
+    const values = await connection.runAndReadAll(`SELECT ${texts.join(", ")} FROM ${from} LIMIT ${keysLimit + 1}`);
+    const rows = values.getRows().map((row) => row.map((value) => (value === null ? "" : String(value))));
     return listOf(names, rows, (row) => (isCsv ? `line ${row + 2}` : `row ${row + 1}`));
   } catch (error) {
     throw error instanceof JobError

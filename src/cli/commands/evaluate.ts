@@ -1,18 +1,19 @@
+import { type CommandLine, collect, toleranceOf, paramAs, jsonFlag, type CommandAnswer } from "../flags.js";
 import { stat } from "node:fs/promises";
 import { dirname, resolve } from "node:path";
 import { openLoaded } from "../../job/job-context.js";
 import { type JobOptions, oneGroup, parquetFolder, readSpec, readSpecOnce } from "../../job/reading.js";
-import { changesOf, type Figures } from "../../checks/evaluation.js";
+import { type Figures, changesOf } from "../../checks/evaluation.js";
 import { findRange, rangeValues, stepOf } from "../../run/series/backfill.js";
 import { runIdOf } from "../../run/plan/identity.js";
 import type { Plan } from "../../run/plan/plan.js";
 import { figure, modelNames } from "../../report/agreement.js";
-import { count, showCount } from "../../report/report.js";
+import { showCount, count } from "../../base/shown-numbers.js";
 import { fitTable } from "../../report/table.js";
 import {
   type DiffSide,
   type JudgedModel,
-  type JudgedNight,
+  type EvaluatedNight,
   judgeSide,
   openDiffSide,
   openDiffTable,
@@ -23,8 +24,33 @@ import type { JobContext } from "../../flow/context.js";
 import type { LoadedSpec } from "../../job/jobfile/load.js";
 import { usualKey } from "../../job/jobfile/job-spec.js";
 import { JobError, messageOf } from "../../base/errors.js";
-import { type SafeIo, terminalWidth } from "../io.js";
+import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
+
+export const evaluateCommand: CommandLine = {
+  flags: {
+    "--labels <file>":
+      "The labels: a .parquet or .csv file, a folder of Parquet files, or a table of the spec's database, such as crm.churn",
+    "--label <column>": "Column of the labels",
+    "--key <column>": [
+      "Column that identifies a row, in the labels and in the predictions; may be repeated. Default: as in diff",
+      collect,
+    ],
+    "--date <column>": "Column of the labels that has the date of the run. Default: a label is that of every night",
+    "--prediction <column>": "Predicted column that is judged. Default: the only one that has numbers",
+    "--positive <label>": "Label of the class whose probability is predicted. Default: 1 or true",
+    "--threshold <score>": ["Score from which on a row counts as of the class", toleranceOf, 0.5],
+    "--by <column>": "Judge the rows of each value of this column, too",
+    ...paramAs("Set a param of the spec; may be repeated. One may be a range of dates: ds=2026-01-01..2026-01-31"),
+    ...jsonFlag,
+  },
+  required: ["labels", "label"],
+  examples: [
+    "infer-batch evaluate job.yaml --labels churn.parquet --key customer_id --label churned --param ds=2026-01-01..2026-01-31",
+    "infer-batch evaluate job.yaml --labels crm.churn --label churned --date ds --by region --json",
+  ],
+  run: evaluate,
+};
 
 interface EvaluateOptions extends JobOptions {
   readonly labels: string;
@@ -39,9 +65,9 @@ interface EvaluateOptions extends JobOptions {
 }
 
 /** Judges the published predictions of one night, or of some, by labels that came later. */
-export async function evaluateCommand(spec: string, options: EvaluateOptions, io: SafeIo): Promise<void> {
+async function evaluate(spec: string, options: EvaluateOptions, io: SafeIo): Promise<CommandAnswer> {
   const log = createWarningLog(io.stderr);
-  const nights: JudgedNight[] = [];
+  const nights: EvaluatedNight[] = [];
   for (const { night, load } of await nightsOf(spec, options)) {
     const loaded = load();
     await using job = await openLoaded(loaded, spec, { log });
@@ -64,7 +90,7 @@ export async function evaluateCommand(spec: string, options: EvaluateOptions, io
     });
   }
   const report = { labels: options.labels, label: options.label, threshold: options.threshold, nights };
-  io.stdout.write(options.json === true ? evaluationJson(report) : evaluationText(report, terminalWidth(io.stdout)));
+  return { json: () => evaluationJson(report), text: (width) => evaluationText(report, width) };
 }
 
 /** The nights whose params are given: one, or those of a range of dates. */
@@ -124,7 +150,7 @@ async function judgeNight(
   await using joiner = await job.openRowJoiner(folders);
   const loaded = await joiner.load("b", labels);
   const request = { key, label, prediction, date, by, threshold, positive };
-  const [own, other] = modelNames;
+  const [championName, challengerName] = modelNames;
   const champion = await judgeSide(joiner, { side, labels: loaded }, request);
   if (champion === undefined) {
     return [];
@@ -138,7 +164,10 @@ async function judgeNight(
       }
       return result;
     }));
-  return [{ model: own, ...champion }, ...(judged === undefined ? [] : [{ model: other, ...judged }])];
+  return [
+    { model: championName, ...champion },
+    ...(judged === undefined ? [] : [{ model: challengerName, ...judged }]),
+  ];
 }
 
 /** Opens the predictions of the challenger for the rows of a run. @throws Error if they are of other rows */
@@ -156,11 +185,11 @@ async function openChallenger(
 
 /** The labels as files: those that are named, or the rows of a table. */
 async function labelsAt(job: JobContext, labels: string, key: readonly string[]): Promise<StoredTable | LocalParts> {
-  const found = await stat(labels).catch(() => undefined);
-  if (found?.isDirectory() === true) {
+  const stats = await stat(labels).catch(() => undefined);
+  if (stats?.isDirectory() === true) {
     return (await parquetFolder(labels)).rows;
   }
-  if (found !== undefined) {
+  if (stats !== undefined) {
     const path = resolve(labels);
     return { folder: dirname(path), isNamed: labels.endsWith(".csv"), groups: oneGroup([path]) };
   }
@@ -176,12 +205,12 @@ interface Report {
   readonly labels: string;
   readonly label: string;
   readonly threshold: number;
-  readonly nights: readonly JudgedNight[];
+  readonly nights: readonly EvaluatedNight[];
 }
 
 const called: Readonly<Record<string, string>> = { auc: "AUC", log_loss: "log loss", mae: "MAE", rmse: "RMSE" };
 
-function evaluationText({ labels, label, threshold, nights }: Report, width: number | undefined): string {
+function evaluationText({ labels, label, threshold, nights }: Report, width: number | undefined): string[] {
   const judged = nights.flatMap(({ night, models }) => models.map((model) => ({ night, model })));
   const hasSeveral = nights.some(({ models }) => models.length > 1);
   const nameOf = (model: string): string => (hasSeveral ? model : "");
@@ -217,8 +246,7 @@ function evaluationText({ labels, label, threshold, nights }: Report, width: num
       ({ night, model, figure: name, value, low, high }) =>
         `${[night, nameOf(model)].filter(Boolean).join(" ")}: ${called[name] ?? name} is ${figure(value)}, on the nights before ${figure(low)} to ${figure(high)}`,
     ),
-    "",
-  ].join("\n");
+  ];
 }
 
 function calibrationLines(
@@ -240,20 +268,20 @@ function calibrationLines(
 }
 
 function changes(
-  nights: readonly JudgedNight[],
+  nights: readonly EvaluatedNight[],
 ): (ReturnType<typeof changesOf>[number] & { readonly model: string })[] {
   const models = [...new Set(nights.flatMap((night) => night.models.map(({ model }) => model)))];
   return models.flatMap((model) => {
     const own = nights.flatMap(({ night, models: judged }) =>
-      judged.filter((one) => one.model === model).map(({ all: figures }) => ({ night, figures })),
+      judged.filter((each) => each.model === model).map(({ all: figures }) => ({ night, figures })),
     );
     return changesOf(own).map((change) => Object.assign(change, { model }));
   });
 }
 
-function evaluationJson({ labels, label, threshold, nights }: Report): string {
+function evaluationJson({ labels, label, threshold, nights }: Report): object {
   const judged = nights.map(({ night, models }) => ({ night, models: models.map(modelOf) }));
-  return `${JSON.stringify({ labels, label, threshold, nights: judged, changed: changes(nights) })}\n`;
+  return { labels, label, threshold, nights: judged, changed: changes(nights) };
 }
 
 function figuresOf({ rows, labelled, judged, values, calibration }: Figures): object {
@@ -261,7 +289,7 @@ function figuresOf({ rows, labelled, judged, values, calibration }: Figures): ob
     rows,
     rows_labelled: labelled,
     rows_judged: judged,
-    ...Object.fromEntries(Object.entries(values).map(([name, value]) => [name, Number.isFinite(value) ? value : null])),
+    ...values, // as JSON, NaN is null
     calibration,
   };
 }

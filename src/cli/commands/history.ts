@@ -1,4 +1,10 @@
-import { failureFields } from "../../run/lifecycle/recorded-run.js";
+import { type CommandLine, paramFlag, countOf, jsonFlag, type CommandAnswer } from "../flags.js";
+import {
+  type RecordedRun,
+  decidedText,
+  lastErrorFields,
+  isInFrontOfReaders,
+} from "../../run/lifecycle/recorded-run.js";
 import { openLoaded } from "../../job/job-context.js";
 import { type JobOptions, readSpec } from "../../job/reading.js";
 import { paramTexts, splitRunId } from "../../run/plan/identity.js";
@@ -6,36 +12,36 @@ import type { PlannedModel } from "../../run/plan/plan.js";
 import { spanCount } from "../../run/plan/spans.js";
 import { byChecks } from "../../run/lifecycle/lifecycle.js";
 import { replacedBy } from "../../run/lifecycle/published-run.js";
-import { decidedText, isInFrontOfReaders, type RecordedRun } from "../../run/lifecycle/recorded-run.js";
 import { resultLines, warningsText } from "../../run/lifecycle/verdict-text.js";
-import { count, rounded, showCount, showShortDuration, spentText } from "../../report/report.js";
+import { spentText } from "../../report/report.js";
+import { rounded, showCount, showShortDuration, count } from "../../base/shown-numbers.js";
 import { fitTable, sameValueFirst } from "../../report/table.js";
 import { type History, runHistory } from "../../run/history.js";
-import { type SafeIo, terminalWidth } from "../io.js";
+
+export const historyCommand: CommandLine = {
+  flags: { ...paramFlag, "--last <count>": ["Number of runs to list", countOf(1000), 30], ...jsonFlag },
+  examples: ["infer-batch history job.yaml", "infer-batch history job.yaml --last 7 --json"],
+  run: history,
+};
 
 interface HistoryOptions extends JobOptions {
   readonly last: number;
-  readonly json?: boolean;
 }
 
 /** Lists the runs of a job at its target, the latest first. */
-export async function historyCommand(spec: string, options: HistoryOptions, io: SafeIo): Promise<void> {
+async function history(spec: string, options: HistoryOptions): Promise<CommandAnswer> {
   await using job = await openLoaded(await readSpec(spec, options, { standIns: "all" }), spec);
   const { name } = job.spec;
   const own = await runHistory(job, options.last);
-  if (options.json === true) {
-    io.stdout.write(`${JSON.stringify({ job: name, more: own.more, runs: own.runs.map(runJson) })}\n`);
-    return;
-  }
-  const rows = own.runs.map((run) => cellsOf(run, remarks(run, own)));
-  const fit = {
-    right: [3, 4, 5],
-    width: terminalWidth(io.stdout),
-    leaveOut: sameValueFirst(rows, dispensable),
-    hasNotes: true,
+  return {
+    json: () => ({ job: name, more: own.more, runs: own.runs.map(runJson) }),
+    text(width) {
+      const rows = own.runs.map((run) => cellsOf(run, remarks(run, own)));
+      const fit = { right: [3, 4, 5], width, leaveOut: sameValueFirst(rows, dispensable), hasNotes: true };
+      const lines = rows.length === 0 ? [] : fitTable([headings, ...rows], fit);
+      return [...lines, totalText(`of ${name}`, own)];
+    },
   };
-  const lines = rows.length === 0 ? [] : fitTable([headings, ...rows], fit);
-  io.stdout.write(`${[...lines, totalText(`of ${name}`, own)].join("\n")}\n`);
 }
 
 function totalText(which: string, { runs, more }: History): string {
@@ -63,7 +69,7 @@ function runJson(run: RecordedRun): object {
     pruned: pruned === undefined ? null : { at: pruned.at, by: pruned.by },
     erasure: plan?.erasure === undefined ? null : { of: plan.erasure.of, at: plan.erasure.at, by: plan.erasure.by },
     spending: run.spending ?? null,
-    last_error: failureFields(failure),
+    last_error: lastErrorFields(failure),
   };
 }
 
@@ -106,9 +112,9 @@ function remarks(run: RecordedRun, { runs }: History): string {
 /** Names the later run of the same params whose rows readers see in place of this one's. */
 function replacedText(run: RecordedRun, runs: readonly RecordedRun[]): string {
   const { base, number } = splitRunId(run.runId);
-  const later = runs.find((other) => {
-    const { base: ofOther, number: numberOfOther } = splitRunId(other.runId);
-    return isInFrontOfReaders(other) && other.place === run.place && ofOther === base && numberOfOther > number;
+  const later = runs.find((each) => {
+    const { base: laterBase, number: laterNumber } = splitRunId(each.runId);
+    return isInFrontOfReaders(each) && each.place === run.place && laterBase === base && laterNumber > number;
   });
   const stays = run.plan !== undefined && replacedBy(run.plan.target) === "nothing";
   return later === undefined || stays || !isInFrontOfReaders(run) ? "" : `replaced by ${later.runId}`;

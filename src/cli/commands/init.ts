@@ -1,3 +1,4 @@
+import { type CommandLine, collect, type CommandAnswer } from "../flags.js";
 import { access, open, readFile, readdir, stat, unlink, writeFile } from "node:fs/promises";
 import { basename, dirname, isAbsolute, join, parse, relative, resolve } from "node:path";
 import { Document, type Node, isMap, isScalar, isSeq } from "yaml";
@@ -11,7 +12,7 @@ import { isInputFile } from "../../formats/by-format.js";
 import { parseMlModel } from "../../models/places/mlflow.js";
 import type { FoundModel } from "../../models/places/place.js";
 import { foldersIn, partitionsOf, twiceText } from "../../run/plan/partitions.js";
-import { contractText } from "../../report/plan-text.js";
+import { contractLines } from "../../report/plan-text.js";
 import { editorSchema } from "../../job/jobfile/job-spec.js";
 import { previewContract, previewSchema } from "../../run/preview.js";
 import { loadSpec } from "../../job/jobfile/load.js";
@@ -22,6 +23,27 @@ import { hasWildcards } from "../../sources/listing.js";
 import { shellWord } from "../../base/texts.js";
 import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
+
+export const initCommand: CommandLine = {
+  argument: ["File to write", "job.yaml"],
+  flags: {
+    "--model <file>": "ONNX model: a file, or s3://, gs:// or az://",
+    "--input <pattern>": [
+      "Input files: a glob such as 'data/*.parquet', or s3://, gs:// or az://; may be repeated",
+      collect,
+    ],
+    "--columns <names>":
+      "Comma-separated input columns to copy to the output, such as ids. Default: those that are not features",
+    "--output <folder>": "Folder for Parquet output, or s3://, gs:// or az://. Default: out, next to the spec",
+    "--postgres [url]": "Write predictions to Postgres instead. A URL with a password is not written into the spec",
+    "--table <name>": "Table in Postgres. Default: the table of the job's name in the schema predictions",
+    "--name <name>": "Name of the job. Default: from the model's file name",
+    "--checks": "Also write, as comments, the keys that hold back a suspicious run",
+  },
+  required: ["model", "input"],
+  examples: ["infer-batch init --model churn.onnx --input 'data/*.parquet'"],
+  run: init,
+};
 
 interface InitOptions {
   readonly model: string;
@@ -41,7 +63,7 @@ const schemaFile = "infer-batch.schema.json";
  * Writes a spec, after it was loaded and bound to its first shard. Never overwrites a file.
  * @throws JobError USAGE if the file exists; CONTRACT if only the model's author can tell its features
  */
-export async function initCommand(path: string, options: InitOptions, io: SafeIo): Promise<void> {
+async function init(path: string, options: InitOptions, io: SafeIo): Promise<CommandAnswer> {
   checkUrl(options.postgres);
   await refuseExisting(path);
   const folder = dirname(resolve(path));
@@ -79,9 +101,13 @@ export async function initCommand(path: string, options: InitOptions, io: SafeIo
   const bound = await bind(path, text, date);
   await create(path, text);
   const schema = await createSchema(join(folder, schemaFile));
-  io.stdout.write(
-    `${path} is written${schema}\n${bound}${notes.map((note) => `note     ${note}\n`).join("")}${nextSteps(path, options, date)}`,
-  );
+  const lines = [
+    `${path} is written${schema}`,
+    ...bound,
+    ...notes.map((note) => `note     ${note}`),
+    nextSteps(path, options, date),
+  ];
+  return { json: () => lines, text: () => lines };
 }
 
 /** Keys for checks, as comments. The first column that is carried through is probably the key. */
@@ -140,7 +166,7 @@ function noteOnFolders(
 function nextSteps(path: string, { postgres }: InitOptions, date: string | undefined): string {
   const first = postgres === undefined || writtenUrl(postgres) === postgres ? "" : `set DATABASE_URL, then `;
   const spec = `${shellWord(path)}${date === undefined ? "" : ` --param ds=${date}`}`;
-  return `next     ${first}infer-batch plan ${spec}, then infer-batch run ${spec}\n`;
+  return `next     ${first}infer-batch plan ${spec}, then infer-batch run ${spec}`;
 }
 
 async function refuseExisting(path: string): Promise<void> {
@@ -172,7 +198,7 @@ function notWritten(path: string, cause: unknown): unknown {
 
 /** Returns the name, with a number if another spec in the folder has it: jobs of one name would share their runs. */
 function freeName(name: string, others: readonly string[]): string {
-  const isFree = (wanted: string): boolean => !others.some((other) => hasName(other, wanted));
+  const isFree = (wanted: string): boolean => !others.some((spec) => hasName(spec, wanted));
   for (let number = 2; !isFree(name) && number <= others.length + 1; number += 1) {
     const numbered = `${name.slice(0, 60)}-${number}`;
     if (isFree(numbered)) {
@@ -184,7 +210,7 @@ function freeName(name: string, others: readonly string[]): string {
 
 /** Warns of two specs with one name, which `--name` may ask for: they may have different targets. */
 function warnOfSameName(name: string, others: readonly string[], io: SafeIo): void {
-  if (others.some((other) => hasName(other, name))) {
+  if (others.some((spec) => hasName(spec, name))) {
     createWarningLog(io.stderr).warn(
       `another spec in this folder has the name ${name}: in one target, each job takes the runs of the other for its own; give them different names`,
     );
@@ -205,10 +231,10 @@ async function look(path: string, draft: SpecDraft): Promise<Awaited<ReturnType<
   });
 }
 
-async function bind(path: string, text: string, date: string | undefined): Promise<string> {
+async function bind(path: string, text: string, date: string | undefined): Promise<string[]> {
   await using job = await openText(path, text, date === undefined ? {} : { ds: date });
   const contract = await previewContract(job);
-  return contract === undefined ? "" : contractText(contract);
+  return contract === undefined ? [] : contractLines(contract);
 }
 
 async function openText(
@@ -390,7 +416,7 @@ async function specsBeside(path: string): Promise<readonly string[]> {
 }
 
 function hasName(spec: string, name: string): boolean {
-  return [...spec.matchAll(/^name:\s*["']?([^\s"'#]+)/gm)].some(([, found]) => found === name);
+  return [...spec.matchAll(/^name:\s*["']?([^\s"'#]+)/gm)].some(([, written]) => written === name);
 }
 
 function writesToOut(spec: string): boolean {

@@ -1,11 +1,12 @@
+import { type CommandLine, jsonFlag, type CommandAnswer } from "../flags.js";
 import { type FileHandle, open, readdir, stat } from "node:fs/promises";
 import { extname, resolve } from "node:path";
 import { attemptServices } from "../../job/attempt.js";
-import { resolveModel } from "../../job/open.js";
+import { resolveModel } from "../../job/kinds.js";
 import { fileError } from "../../job/reading.js";
 import { startScoringWorker } from "../../job/threads/worker-threads.js";
-import { signatureDifferences, showTensor } from "../../models/binding/signatures.js";
-import { batchDependence, lostOutputs, type ModelTraits } from "../../models/binding/model-facts.js";
+import { showTensor, signatureDifferences } from "../../models/binding/signatures.js";
+import { type ModelTraits, batchDependence, lostOutputs } from "../../models/binding/model-facts.js";
 import type { ModelSignature, TensorSignature } from "../../columns/tensor.js";
 import { openOnnxEngine } from "../../models/onnx/engine.js";
 import { inspectArrow } from "../../formats/arrow/inspect.js";
@@ -17,8 +18,8 @@ import { inspectParquet } from "../../formats/parquet/inspect.js";
 import type { ShardDetails } from "../../formats/format.js";
 import { type OnnxFile, openModelFile } from "../../models/places/model-file.js";
 import type { ResolvedModel } from "../../models/places/place.js";
-import { modelName, showBytes } from "../../report/plan-text.js";
-import { count, showCount } from "../../report/report.js";
+import { modelName } from "../../report/plan-text.js";
+import { showBytes, showCount, count } from "../../base/shown-numbers.js";
 import { table } from "../../report/table.js";
 import { isModelUri, isObjectUri, modelUriProblem, objectUriProblem } from "../../job/jobfile/uri.js";
 import { JobError, messageOf } from "../../base/errors.js";
@@ -26,41 +27,49 @@ import { printable } from "../../base/texts.js";
 import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
 
+export const inspectCommand: CommandLine = {
+  argument: [
+    "ONNX model, Parquet file, Arrow file or stream, or folder of a Delta or Iceberg table on this machine, detected by content; or the URI of a model, as model.path",
+  ],
+  flags: {
+    "--at <version>": "Of a table: a version or the id of a snapshot, a time, a branch or a tag; default: the newest",
+    ...jsonFlag,
+  },
+  examples: [
+    "infer-batch inspect churn.onnx",
+    "infer-batch inspect data/part-0.parquet",
+    "infer-batch inspect lake/features --at 2026-11-20",
+  ],
+  run: inspect,
+};
+
 /** Shows a model, a shard or a lake table. Nothing is written, except that a model at a URI is fetched into the cache. */
-export async function inspectCommand(
-  file: string,
-  { json = false, at = "latest" }: { readonly json?: boolean; readonly at?: string },
-  io: SafeIo,
-): Promise<void> {
+async function inspect(file: string, { at = "latest" }: { readonly at?: string }, io: SafeIo): Promise<CommandAnswer> {
   const problem = modelUriProblem(file) ?? (isObjectUri(file) ? objectUriProblem(file) : undefined);
   if (problem !== undefined || isModelUri(file)) {
-    await inspectRemote(file, problem, json, io);
-    return;
+    return await inspectRemote(file, problem, io);
   }
 
-  const showShard = (details: ShardDetails): void => {
+  const showShard = (details: ShardDetails): CommandAnswer => {
     const shard = { ...details, path: file };
-    io.stdout.write(json ? `${shardJson(shard)}\n` : shardText(shard));
+    return { json: () => shardJson(shard), text: () => shardText(shard) };
   };
   if ((await stat(file).catch(() => undefined))?.isDirectory() === true) {
-    await inspectTable(file, at, json, io);
-    return;
+    return await inspectTable(file, at);
   }
   const ends = await readEnds(file);
   if (parquetMagic.test(ends.head) || parquetMagic.test(ends.tail)) {
-    showShard(await inspectParquet(resolve(file)));
-    return;
+    return showShard(await inspectParquet(resolve(file)));
   }
   if (arrowMagic.test(ends.head) || arrowName.test(file)) {
-    showShard(await inspectArrow(resolve(file)));
-    return;
+    return showShard(await inspectArrow(resolve(file)));
   }
   const model = await openModelFile(resolve(file), (_path, cause) => neither(file, ends.head, cause));
-  await showModel(model, file, json, io);
+  return await showModel(model, file);
 }
 
 /** Shows what a Delta or Iceberg table has at a version. @throws JobError FILE_MISSING for another folder */
-async function inspectTable(folder: string, at: string, json: boolean, io: SafeIo): Promise<void> {
+async function inspectTable(folder: string, at: string): Promise<CommandAnswer> {
   const names = await readdir(folder).catch((error: unknown) => {
     throw fileError(`inspecting ${folder}`, error, readable);
   });
@@ -85,11 +94,6 @@ async function inspectTable(folder: string, at: string, json: boolean, io: SafeI
     sum((file) => file.sizeBytes),
   ];
   const shown = columns.map(({ name, type }) => ({ name, type: type === undefined ? null : showType(type) }));
-  if (json) {
-    const about = { kind: "table", path: folder, format, version, rows: finite(rows - removed), rows_removed: removed };
-    io.stdout.write(`${JSON.stringify({ ...about, files: files.length, size_bytes: bytes, columns: shown })}\n`);
-    return;
-  }
   const facts: [string, string][] = [
     ["table", folder],
     ["format", format === "delta" ? "Delta" : "Iceberg"],
@@ -99,15 +103,15 @@ async function inspectTable(folder: string, at: string, json: boolean, io: SafeI
     ["files", `${count(files.length, "file")}, ${showBytes(bytes)}`],
   ];
   const types = shown.map(({ name, type }) => [name, type ?? "a type that is not read"]);
-  io.stdout.write(lines([...factLines(facts), ...section("columns", table(types))]));
-}
-
-function finite(value: number): number | null {
-  return Number.isNaN(value) ? null : value;
+  const about = { kind: "table", path: folder, format, version, rows: rows - removed, rows_removed: removed };
+  return {
+    json: () => ({ ...about, files: files.length, size_bytes: bytes, columns: shown }), // as JSON, NaN is null
+    text: () => [...factLines(facts), ...section("columns", table(types))],
+  };
 }
 
 /** Shows a model of a registry, a store or a URL, which is fetched into the cache. */
-async function inspectRemote(uri: string, problem: string | undefined, json: boolean, io: SafeIo): Promise<void> {
+async function inspectRemote(uri: string, problem: string | undefined, io: SafeIo): Promise<CommandAnswer> {
   if (problem !== undefined || shardName.test(uri)) {
     throw new JobError("USAGE", `inspecting ${uri}: ${problem ?? "shards are inspected on this machine only"}`, {
       hint: "a URI names a model, as model.path does; fetch a shard first, such as with `aws s3 cp` or curl",
@@ -116,7 +120,7 @@ async function inspectRemote(uri: string, problem: string | undefined, json: boo
   const { signal } = new AbortController();
   const services = attemptServices({ retry: { max_seconds: retrySeconds } }, createWarningLog(io.stderr), signal);
   const resolved = await resolveModel({ path: uri }, { folder: ".", ...services });
-  await showModel(await openModelFile(resolved.file.path), uri, json, io, resolved);
+  return await showModel(await openModelFile(resolved.file.path), uri, resolved);
 }
 
 /** `inspect` retries only for a short time, because a person waits for it. */
@@ -126,21 +130,19 @@ const retrySeconds = 30;
 async function showModel(
   model: OnnxFile,
   path: string,
-  json: boolean,
-  io: SafeIo,
   { version, signature: declared }: Partial<ResolvedModel> = {},
-): Promise<void> {
+): Promise<CommandAnswer> {
   const alone = { sessions: 1, intraOpThreads: 1 };
   await using engine = await openOnnxEngine({ model, providers: ["cpu"], startWorker: startScoringWorker, ...alone });
   const { signature } = engine;
   const differences = declared === undefined ? [] : signatureDifferences(declared, signature);
   const shown = { ...model, path, signature, version, differences };
-  io.stdout.write(json ? `${modelJson(shown)}\n` : modelText(shown));
+  return { json: () => modelJson(shown), text: () => modelText(shown) };
 }
 
 /** Both ends of a Parquet file; PARE if its footer is encrypted. One end is enough to tell what the file should be. */
 const parquetMagic = /^PAR[1E]/;
-/** The start of an Arrow file, or of a stream since Arrow 0.15. Older streams begin with their schema. */
+/** The start of an Arrow file, or of a stream since Arrow 0.15. */
 const arrowMagic = /^(ARROW1|FEA1|\xff{4})/;
 const shardName = /\.(parquet|pq|arrow|arrows|feather|ipc)$/i;
 const arrowName = /\.(arrow|arrows|feather|ipc)$/i;
@@ -189,13 +191,13 @@ const nothing = { what: "empty", hint: "was it copied whole?" };
  * model is part of the job.
  */
 function neither(path: string, head: string, cause: unknown): JobError {
-  const known = head === "" ? nothing : others.find((other) => head.startsWith(other.head));
+  const known = head === "" ? nothing : others.find((kind) => head.startsWith(kind.head));
   const code = /^\.(parquet|pq)$/i.test(extname(path)) ? "SHARD_CORRUPT" : "MODEL_INVALID";
-  const found =
+  const what =
     known === undefined
       ? `it is neither Parquet (no PAR1 at its start or end), nor Arrow, nor ONNX (read as protobuf: ${messageOf(cause)})`
       : `it is ${known.what}, neither an ONNX model nor a shard in Parquet or Arrow`;
-  return new JobError(code, `inspecting ${path}: ${found}`, {
+  return new JobError(code, `inspecting ${path}: ${what}`, {
     hint: known?.hint ?? "is this the right file, and was it copied whole?",
     cause,
   });
@@ -211,7 +213,7 @@ interface InspectedModel extends OnnxFile {
 
 const maxCharacters = 100;
 
-function modelText(model: InspectedModel): string {
+function modelText(model: InspectedModel): string[] {
   const { path, version, fileBytes, sha256, externalData, proto, signature, traits } = model;
   const facts: [string, string][] = [
     ["model", modelName({ uri: path, version })],
@@ -225,7 +227,7 @@ function modelText(model: InspectedModel): string {
     ["version", proto.modelVersion === 0n ? "" : String(proto.modelVersion)],
     ["doc", firstLine(proto.docString)],
   ];
-  return lines([
+  return [
     ...factLines(facts),
     ...section("metadata", table([...proto.metadataProps].map(([key, value]) => [key, firstLine(value)]))),
     ...section("inputs", table(signature.inputs.map((tensor) => [tensor.name, showTensor(tensor)]))),
@@ -234,13 +236,13 @@ function modelText(model: InspectedModel): string {
       "notes",
       notesOf(model).map((note) => `  ${note}`),
     ),
-  ]);
+  ];
 }
 
-function modelJson(model: InspectedModel): string {
+function modelJson(model: InspectedModel): object {
   const { path, version, fileBytes, sha256, externalData, proto, signature } = model;
   const notes = notesOf(model);
-  return JSON.stringify({
+  return {
     kind: "model",
     path,
     ...(version === undefined ? {} : { version }),
@@ -261,7 +263,7 @@ function modelJson(model: InspectedModel): string {
     inputs: signature.inputs.map(tensorJson),
     outputs: signature.outputs.map(tensorJson),
     ...(notes.length === 0 ? {} : { notes }),
-  });
+  };
 }
 
 function outputType(tensor: TensorSignature, { otherOutputs }: ModelTraits): string {
@@ -285,7 +287,7 @@ function opsetDomain(domain: string): string {
   return domain === "" ? "ai.onnx" : domain;
 }
 
-function shardText(shard: ShardDetails): string {
+function shardText(shard: ShardDetails): string[] {
   const { rowGroups, rowGroupRows, columns } = shard;
   const compressed = columns.reduce((sum, column) => sum + column.compressedBytes, 0);
   const uncompressed = columns.reduce((sum, column) => sum + column.uncompressedBytes, 0);
@@ -307,11 +309,11 @@ function shardText(shard: ShardDetails): string {
     showBytes(column.compressedBytes),
     showBytes(column.uncompressedBytes),
   ]);
-  return lines([...factLines(facts), "", ...table([header, ...rows], { right: [2, 4, 5] })]);
+  return [...factLines(facts), "", ...table([header, ...rows], { right: [2, 4, 5] })];
 }
 
-function shardJson(shard: ShardDetails): string {
-  return JSON.stringify({
+function shardJson(shard: ShardDetails): object {
+  return {
     kind: "shard",
     path: shard.path,
     size_bytes: shard.sizeBytes,
@@ -331,7 +333,7 @@ function shardJson(shard: ShardDetails): string {
       compressed_bytes: column.compressedBytes,
       uncompressed_bytes: column.uncompressedBytes,
     })),
-  });
+  };
 }
 
 function rowRange({ min, max }: { readonly min: number; readonly max: number }): string {
@@ -347,10 +349,6 @@ function factLines(facts: readonly (readonly [string, string])[]): string[] {
 
 function section(title: string, body: readonly string[]): string[] {
   return body.length === 0 ? [] : ["", `${title}:`, ...body];
-}
-
-function lines(all: readonly string[]): string {
-  return `${all.join("\n")}\n`;
 }
 
 /** "1.0 KiB (1,037 bytes)". */

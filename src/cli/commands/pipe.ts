@@ -1,3 +1,5 @@
+import { type CommandLine, paramFlag, quietFlag, logFlags } from "../flags.js";
+import { count } from "../../base/shown-numbers.js";
 import { open } from "node:fs/promises";
 import { dirname, resolve } from "node:path";
 import { attemptServices, programVersion } from "../../job/attempt.js";
@@ -10,7 +12,7 @@ import { openArrowDecoder } from "../../formats/arrow/decoder.js";
 import { openArrowPipe } from "../../formats/arrow/pipe.js";
 import { silentProgress } from "../../report/progress.js";
 import { summarizeRejects } from "../../report/rejects-text.js";
-import { count, pipeText } from "../../report/report.js";
+import { pipeText } from "../../report/report.js";
 import { type PipeContext, runPipe } from "../../run/pipe.js";
 import { openArrowStream } from "../../targets/stream.js";
 import { pipeName } from "../../job/jobfile/load.js";
@@ -21,12 +23,23 @@ import { abortOnSignals } from "../failure.js";
 import type { SafeIo } from "../io.js";
 import { createLog, type LogOptions } from "../logger.js";
 
+export const pipeCommand: CommandLine = {
+  flags: {
+    ...paramFlag,
+    "--rejects <file>": "File for rows that cannot be scored, one line of JSON each",
+    ...quietFlag,
+    ...logFlags,
+  },
+  examples: ["cat rows.arrows | infer-batch pipe job.yaml > predictions.arrows"],
+  run: pipe,
+};
+
 interface PipeOptions extends JobOptions, LogOptions {
   readonly rejects?: string;
 }
 
 /** Scores a stream from stdin to stdout. Everything else goes to stderr. */
-export async function pipeCommand(spec: string, options: PipeOptions, io: SafeIo): Promise<void> {
+async function pipe(spec: string, options: PipeOptions, io: SafeIo): Promise<void> {
   const { stderr } = io;
   using stop = abortOnSignals(io, options, {
     kept: "what was written so far has no end-of-stream marker",

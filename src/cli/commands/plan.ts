@@ -1,3 +1,4 @@
+import { type CommandLine, paramFlag, providerFlag, type CommandAnswer } from "../flags.js";
 import { stat } from "node:fs/promises";
 import { dirname, resolve } from "node:path";
 import { findWorker } from "../../job/attempt.js";
@@ -9,13 +10,13 @@ import type { Plan } from "../../run/plan/plan.js";
 import {
   type SecondPlan,
   checkLines,
-  contractText,
+  contractLines,
   estimateFields,
-  planText,
+  planLines,
   secondPlanFields,
   secondPlanLines,
   secondPlanOf,
-  targetText,
+  targetLines,
 } from "../../report/plan-text.js";
 import {
   checkStoredRun,
@@ -36,6 +37,17 @@ import { type SpoolOptions, checkSpool, nearestExisting, requireWritableFolder, 
 import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
 
+export const validateCommand: CommandLine = {
+  flags: paramFlag,
+  run: validate,
+};
+
+export const planCommand: CommandLine = {
+  flags: { ...paramFlag, ...providerFlag, "--json": "Print the plan as JSON, with what was not checked" },
+  examples: ["infer-batch plan job.yaml --param ds=2026-01-31"],
+  run: plan,
+};
+
 interface PlanOptions extends JobOptions {
   readonly json?: boolean;
   /** In place of `engine.providers`. */
@@ -43,7 +55,7 @@ interface PlanOptions extends JobOptions {
 }
 
 /** Prints a plan and ends as the run would end now: with exit code 0, or with the error that the run meets at once. */
-export async function planCommand(spec: string, options: PlanOptions, io: SafeIo): Promise<void> {
+async function plan(spec: string, options: PlanOptions, io: SafeIo): Promise<CommandAnswer> {
   const loaded = forPerson(withProviders(await readSpec(spec, options), options.provider));
   const log = createWarningLog(io.stderr);
   const folder = dirname(resolve(spec));
@@ -65,22 +77,11 @@ export async function planCommand(spec: string, options: PlanOptions, io: SafeIo
   const runId = planned.plan?.runId ?? runIdOf(job.spec.name, job.spec.params, job.sha256);
   const target = { target: job.sink.target, found: state && foundText(runId, state), untried };
   const second = planned.plan && secondPlanOf(planned.plan, planned.second);
-  io.stdout.write(
-    options.json === true
-      ? `${JSON.stringify(planJson(planned, state, untried, second))}\n`
-      : planned.plan === undefined
-        ? targetText(target)
-        : planText(planned.plan, {
-            ...target,
-            ...planned,
-            untried,
-            second,
-            checks: plannedChecks(job, planned.plan),
-          }),
-  );
-  if (refusal !== undefined) {
-    throw refusal;
-  }
+  const lines =
+    planned.plan === undefined
+      ? targetLines(target)
+      : planLines(planned.plan, { ...target, ...planned, untried, second, checks: plannedChecks(job, planned.plan) });
+  return { json: () => planJson(planned, state, untried, second), text: () => lines, error: refusal };
 }
 
 function planJson(
@@ -110,8 +111,8 @@ function planJson(
 async function checkSpools(spec: JobSpec, plan: Plan, folder: string): Promise<readonly string[]> {
   const { input, output, checks } = spec;
   const inFiles = output.parquet !== undefined;
-  const check = (use: SpoolOptions["use"], given?: string): Promise<void> =>
-    checkSpool({ root: spoolRoot(folder, given), use });
+  const check = (use: SpoolOptions["use"], path?: string): Promise<void> =>
+    checkSpool({ root: spoolRoot(folder, path), use });
   if (plan.input.shards.some(({ uri }) => isObjectUri(uri))) {
     await check("in", input.spool.path);
   }
@@ -147,10 +148,10 @@ async function checkReports(context: Pick<CallContext, "loaded" | "folder" | "lo
   const files = await placeReports(loaded, { folder, worker: { index: 0, count: 1 } });
   for (const key of ["html", "metrics"] as const) {
     const path = files[key];
-    const found = path === undefined ? undefined : await whyUnwritable(path);
-    if (found !== undefined) {
+    const why = path === undefined ? undefined : await whyUnwritable(path);
+    if (why !== undefined) {
       log.warn(
-        `checking report.${key}: ${path} cannot be written (${found}), and a run goes on without it; grant this user write access, or change report.${key}`,
+        `checking report.${key}: ${path} cannot be written (${why}), and a run goes on without it; grant this user write access, or change report.${key}`,
       );
     }
   }
@@ -177,14 +178,14 @@ async function whyUnwritable(path: string): Promise<string | undefined> {
   }
 }
 
-export async function validateCommand(spec: string, options: JobOptions, io: SafeIo): Promise<void> {
+async function validate(spec: string, options: JobOptions, io: SafeIo): Promise<CommandAnswer> {
   const log = createWarningLog(io.stderr);
   const loaded = forPerson(await readSpec(spec, options));
   await using job = await openLoaded(loaded, spec, { log });
   const planned = await previewFirst(job);
   if (planned === undefined) {
-    io.stdout.write(`${spec} is valid; no shard is there yet, so the binding and the target were not checked\n`);
-    return;
+    const text = `${spec} is valid; no shard is there yet, so the binding and the target were not checked`;
+    return { json: () => text, text: () => text };
   }
   const { plan, second } = planned;
   const golden = await untriedGolden(job);
@@ -196,10 +197,14 @@ export async function validateCommand(spec: string, options: JobOptions, io: Saf
     throw refusal ?? state.error; // `state.error` of a held run: it has lost spans
   }
   const found = state && foundText(plan.runId, state);
-  const target = targetText({ target: job.sink.target, found, untried: [...golden, ...untried] });
-  const lines = [...secondPlanLines(secondPlanOf(plan, second)), ...checkLines(plannedChecks(job, plan))];
-  const more = lines.map((line) => `${line}\n`).join("");
-  io.stdout.write(`${spec} is valid\n${contractText(plan.contract)}${more}${target}`);
+  const lines = [
+    `${spec} is valid`,
+    ...contractLines(plan.contract),
+    ...secondPlanLines(secondPlanOf(plan, second)),
+    ...checkLines(plannedChecks(job, plan)),
+    ...targetLines({ target: job.sink.target, found, untried: [...golden, ...untried] }),
+  ];
+  return { json: () => lines, text: () => lines };
 }
 
 /** A dry run retries only for a short time, because a person waits for it. */

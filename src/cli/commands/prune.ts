@@ -1,38 +1,49 @@
+import { InvalidArgumentError } from "commander";
+import { type CommandLine, paramFlag, countOf, jsonFlag, type CommandAnswer } from "../flags.js";
 import { openLoaded } from "../../job/job-context.js";
 import { type JobOptions, readSpec } from "../../job/reading.js";
 import type { Retention } from "../../run/series/prune-choice.js";
 import { paramTexts } from "../../run/plan/identity.js";
-import { nothingRemoved, type Removed } from "../../run/lifecycle/pruned-run.js";
-import { count } from "../../report/report.js";
+import { type Removed, nothingRemoved } from "../../run/lifecycle/pruned-run.js";
 import { fitTable } from "../../report/table.js";
-import { type PrunedRun, type PruneReport, pruneRuns, type SeriesReport } from "../../run/prune.js";
+import { type PruneReport, type PrunedRun, type SeriesReport, pruneRuns } from "../../run/prune.js";
 import { JobError, messageOf } from "../../base/errors.js";
-import { showBytes } from "../../base/memory-budget.js";
-import { type SafeIo, terminalWidth } from "../io.js";
+import { showBytes, count } from "../../base/shown-numbers.js";
+import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
+
+export const pruneCommand: CommandLine = {
+  flags: {
+    ...paramFlag,
+    "--keep <count>": ["Number of latest published runs to keep", countOf(1_000_000)],
+    "--older-than <age>": ["Prune runs whose date is further back, in days or weeks, such as 90d", daysOf],
+    "--dry-run": "Show what would be removed, and remove nothing",
+    ...jsonFlag,
+  },
+  conflicts: { keep: "olderThan" },
+  examples: ["infer-batch prune job.yaml --keep 30 --dry-run", "infer-batch prune job.yaml --older-than 90d"],
+  run: prune,
+};
 
 interface PruneOptions extends JobOptions {
   readonly keep?: number;
   /** Runs older than this many days are pruned. */
   readonly olderThan?: number;
   readonly dryRun?: boolean;
-  readonly json?: boolean;
 }
 
 /** Removes the output of old runs of a job, and lists them. */
-export async function pruneCommand(spec: string, options: PruneOptions, io: SafeIo): Promise<void> {
+async function prune(spec: string, options: PruneOptions, io: SafeIo): Promise<CommandAnswer> {
   const retention = retentionOf(options, Date.now());
   const loaded = await readSpec(spec, options, { standIns: "dates" });
   await using job = await openLoaded(loaded, spec, { log: createWarningLog(io.stderr) });
   const report = await pruneRuns(job, { retention, dryRun: options.dryRun === true });
-  io.stdout.write(
-    options.json === true
-      ? `${JSON.stringify({ job: job.spec.name, ...reportJson(report) })}\n`
-      : `${reportText(report, terminalWidth(io.stdout)).join("\n")}\n`,
-  );
-  if (report.failure !== undefined) {
-    throw report.failure;
-  }
+  const { name } = job.spec;
+  return {
+    json: () => ({ job: name, ...reportJson(report) }),
+    text: (width) => reportText(report, width),
+    error: report.failure,
+  };
 }
 
 const dayMs = 86_400_000;
@@ -57,12 +68,12 @@ function ofBoth({ old, tables, second }: PruneReport): Pick<SeriesReport, "old" 
 function totalsOf({ old, tables }: Pick<SeriesReport, "old" | "tables">): Removed {
   const previous = tables.map(({ name, bytes }) => ({ ...nothingRemoved, tables: [name], bytes }));
   return [...old.map(({ removed }) => removed), ...previous].reduce<Removed>(
-    (sum, one) => ({
-      files: sum.files + one.files,
-      tables: [...sum.tables, ...one.tables],
-      rejects: sum.rejects + one.rejects,
-      profiles: sum.profiles + one.profiles,
-      bytes: sum.bytes + one.bytes,
+    (sum, each) => ({
+      files: sum.files + each.files,
+      tables: [...sum.tables, ...each.tables],
+      rejects: sum.rejects + each.rejects,
+      profiles: sum.profiles + each.profiles,
+      bytes: sum.bytes + each.bytes,
     }),
     nothingRemoved,
   );
@@ -121,4 +132,13 @@ function removedText({ files, tables, rejects, profiles, bytes }: Removed): stri
     ...(profiles === 0 ? [] : [count(profiles, "profile")]),
   ];
   return parts.length === 0 ? "nothing" : `${parts.join(", ")} (${showBytes(bytes)})`;
+}
+
+/** In days. */
+function daysOf(value: string): number {
+  const [, number, unit] = /^(\d{1,5})([dw])$/.exec(value) ?? [];
+  if (number === undefined) {
+    throw new InvalidArgumentError("expected a number of days or weeks, such as 90d or 12w");
+  }
+  return Number(number) * (unit === "w" ? 7 : 1);
 }

@@ -1,14 +1,16 @@
+import { type CommandLine, paramFlag, runFlag } from "../flags.js";
 import type { RejectedRow } from "../../columns/types.js";
 import { rejectsText } from "../../report/rejects-text.js";
 import { rejectedRows } from "../../run/state.js";
 import { type SafeIo, writeRejects } from "../io.js";
 import { openLoaded, readRunSpec, type RunOptions } from "../../job/job-context.js";
 
-export async function rejectsCommand(
-  spec: string,
-  options: RunOptions & { readonly json?: boolean },
-  io: SafeIo,
-): Promise<void> {
+export const rejectsCommand: CommandLine = {
+  flags: { ...paramFlag, ...runFlag, "--json": "Print one line of JSON for each row" },
+  run: rejects,
+};
+
+async function rejects(spec: string, options: RunOptions & { readonly json?: boolean }, io: SafeIo): Promise<void> {
   await using job = await openLoaded(await readRunSpec(spec, options), spec);
   if (options.json === true) {
     for await (const rejected of rejectedRows(job, options.run)) {

@@ -1,3 +1,4 @@
+import { type CommandLine, paramFlag, jsonFlag, type CommandAnswer } from "../flags.js";
 import { dirname, resolve } from "node:path";
 import { openLoaded } from "../../job/job-context.js";
 import { type JobOptions, readSpec } from "../../job/reading.js";
@@ -9,11 +10,12 @@ import { JobError } from "../../base/errors.js";
 import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
 
-export async function rollbackCommand(
-  spec: string,
-  options: JobOptions & { readonly json?: boolean },
-  io: SafeIo,
-): Promise<void> {
+export const rollbackCommand: CommandLine = {
+  flags: { ...paramFlag, ...jsonFlag },
+  run: rollback,
+};
+
+async function rollback(spec: string, options: JobOptions, io: SafeIo): Promise<CommandAnswer> {
   const log = createWarningLog(io.stderr);
   await using job = await openLoaded(await readSpec(spec, options, { standIns: "all" }), spec);
   const { sink } = job;
@@ -25,17 +27,21 @@ export async function rollbackCommand(
   const done = await sink.table.rollBack();
   const { runId, params } = done.undone;
   const readersHave = done.restored && runOfDate(done.restored, job.dateParam ?? null);
-  io.stdout.write(
-    options.json === true
-      ? `${JSON.stringify(rollbackJson(done, sink.target))}\n`
-      : `${sink.target}: ${runOfDate(done.undone, job.dateParam ?? null)} is rolled back, and its rows are kept as ${done.kept}; ${readersHave === undefined ? "readers have again what was there before any run" : `readers have ${readersHave} again`}\n`,
-  );
   if (params !== null) {
     const param = paramTexts(params);
     // The spec may have lost a param since.
     const load = (): Promise<LoadedSpec> => readSpec(spec, { param });
     await reportRollback({ load, folder: dirname(resolve(spec)), log }, { runId, readersHave });
   }
+  const now =
+    readersHave === undefined
+      ? "readers have again what was there before any run"
+      : `readers have ${readersHave} again`;
+  return {
+    json: () => rollbackJson(done, sink.target),
+    text: () =>
+      `${sink.target}: ${runOfDate(done.undone, job.dateParam ?? null)} is rolled back, and its rows are kept as ${done.kept}; ${now}`,
+  };
 }
 
 function rollbackJson({ kept, undone, restored }: RolledBack, output: string): object {

@@ -1,3 +1,5 @@
+import { InvalidArgumentError } from "commander";
+import { type CommandLine, paramFlag, providerFlag, countOf, quietFlag, logFlags, rowsLimit } from "../flags.js";
 import { dirname, resolve } from "node:path";
 import { commandFor, openLoaded, recordOf } from "../../job/job-context.js";
 import { type JobOptions, readSpec } from "../../job/reading.js";
@@ -11,11 +13,52 @@ import { type EngineSpec, withProviders } from "../../job/jobfile/engine-spec.js
 import type { JobSpec } from "../../job/jobfile/job-spec.js";
 import { type LimitedRun, limitedSpec } from "../../job/jobfile/load.js";
 import { isObjectUri } from "../../job/jobfile/uri.js";
-import { JobError } from "../../base/errors.js";
+import { JobError, exitCodes } from "../../base/errors.js";
 import { chooseProgress, createLog, type LogOptions } from "../logger.js";
 import type { SafeIo } from "../io.js";
 import { openProfile, type Profile } from "../profile.js";
 import { abortOnSignals } from "../failure.js";
+
+export const runCommand: CommandLine = {
+  flags: {
+    ...paramFlag,
+    "--worker <i/n>":
+      "Be worker i of n that share the run, counted from 0. Default: from the environment of a Kubernetes Indexed Job or an AWS Batch array job, else 0/1",
+    "--steal": "After this worker's own share, score the spans that other workers have not committed",
+    "--new-run":
+      "If the run of this spec is complete, held, discarded or damaged, its table refuses its rows, or its input, model or spec changed, plan a new run; otherwise continue the run",
+    "--reuse":
+      "Let --new-run take the predictions of unchanged rows from the run that it replaces, as the spec's reuse says. Default: a new run scores all rows",
+    "--allow-duplicates":
+      "Allow --new-run to append to a table that is not empty; rows may then be there twice (Postgres: append)",
+    "--allow-older": "Allow this run to overwrite the rows of a newer run of this job (Postgres: upsert, replace)",
+    ...providerFlag,
+    "--skip-exit-code <code>": [
+      "Exit code when the run is already complete, such as 99, which marks an Airflow task as skipped",
+      skipExitCode,
+    ],
+    "--limit <n>": [
+      "Try the job: score only the first n rows, into --output, without checks, reports and pings",
+      countOf(rowsLimit),
+    ],
+    "--output <folder>": "Folder for the Parquet parts of --limit, relative to the current folder or in a store",
+    "--json": "Print the result as one line of JSON on stdout",
+    ...quietFlag,
+    "--no-progress": "Print no progress",
+    "--metrics-port <port>": [
+      "Serve Prometheus metrics at http://127.0.0.1:<port>/metrics during the run; 0 takes a free port",
+      portOf,
+    ],
+    "--profile <file>": "Write a trace of timings for the trace viewer Perfetto; log the time by stage",
+    ...logFlags,
+  },
+  examples: [
+    "infer-batch run job.yaml",
+    "infer-batch run job.yaml --param ds=2026-01-31",
+    "infer-batch run job.yaml --worker 0/4 --steal",
+  ],
+  run: run,
+};
 
 interface RunOptions extends JobOptions, LogOptions {
   readonly worker?: string;
@@ -35,7 +78,7 @@ interface RunOptions extends JobOptions, LogOptions {
   readonly profile?: string;
 }
 
-export async function runCommand(spec: string, options: RunOptions, io: SafeIo, early?: EarlyThreads): Promise<void> {
+async function run(spec: string, options: RunOptions, io: SafeIo, early?: EarlyThreads): Promise<void> {
   let record: AttemptRecord | undefined;
   const report = await openAndRun(spec, options, io, early, (begun) => {
     record = begun;
@@ -146,4 +189,34 @@ function limitedRun({ limit, output }: Pick<RunOptions, "limit" | "output">): Li
     });
   }
   return { rows: limit, folder: isObjectUri(output) ? output : resolve(output) };
+}
+
+/** 0: any free port. */
+function portOf(value: string): number {
+  const port = Number(value);
+  if (!/^\d{1,5}$/.test(value) || port > 65_535) {
+    throw new InvalidArgumentError("expected a number from 0 to 65535");
+  }
+  return port;
+}
+
+// Shells and container runtimes give 126 to 255 their own meaning; 1 and 2 stand for too many failures.
+const minCode = 3;
+const maxCode = 125;
+const usedCodes = new Set<number>(Object.values(exitCodes));
+
+/**
+ * Parses `run --skip-exit-code`, the exit code of a run that is already complete.
+ * @throws InvalidArgumentError when it is not a number from 3 to 125, or is an exit code of other outcomes
+ * @public so that tests try all codes
+ */
+export function skipExitCode(text: string): number {
+  const code = /^\d{1,3}$/.test(text) ? Number(text) : Number.NaN;
+  if (usedCodes.has(code)) {
+    throw new InvalidArgumentError(`Exit code ${code} means something else here; 99 is free.`);
+  }
+  if (!(code >= minCode && code <= maxCode)) {
+    throw new InvalidArgumentError(`Expected a number from ${minCode} to ${maxCode}, such as 99.`);
+  }
+  return code;
 }

@@ -1,9 +1,19 @@
+import { type CommandLine, paramFlag, jsonFlag, type CommandAnswer } from "../flags.js";
 import { openLoaded, readSpecOfRun } from "../../job/job-context.js";
 import { type JobOptions, readSpec } from "../../job/reading.js";
 import { type RunStats, statsJson, statsText } from "../../report/stats-text.js";
 import { runStats } from "../../run/history.js";
 import { JobError } from "../../base/errors.js";
-import { type SafeIo, terminalWidth } from "../io.js";
+
+export const statsCommand: CommandLine = {
+  flags: {
+    ...paramFlag,
+    "--run <id>":
+      "Show the run of this id, which may have other params: the latest run of its params, or a published one before it. Default: the latest run of these params",
+    ...jsonFlag,
+  },
+  run: stats,
+};
 
 interface StatsOptions extends JobOptions {
   readonly run?: string;
@@ -11,12 +21,12 @@ interface StatsOptions extends JobOptions {
 }
 
 /** Prints the profiles of a run: of its predictions and, with checks, of its features. */
-export async function statsCommand(spec: string, options: StatsOptions, io: SafeIo): Promise<void> {
+async function stats(spec: string, options: StatsOptions): Promise<CommandAnswer> {
   const { run } = options;
   const loaded = await readSpec(spec, options, run === undefined ? {} : { standIns: "dates" });
   await using job = await openLoaded(loaded, spec);
-  const stats = (await runStats(job, run)) ?? (await statsElsewhere(spec, { ...options, run: run ?? "" }));
-  io.stdout.write(`${options.json === true ? statsJson(stats) : statsText(stats, terminalWidth(io.stdout))}\n`);
+  const told = (await runStats(job, run)) ?? (await statsElsewhere(spec, { ...options, run: run ?? "" }));
+  return { json: () => statsJson(told), text: (width) => statsText(told, width) };
 }
 
 /** The profiles of a run with other params, which is not published. @throws JobError USAGE, DISCARDED, PRUNED */

@@ -1,25 +1,39 @@
+import { InvalidArgumentError } from "commander";
+import { type CommandLine, paramFlag, runFlag, type CommandAnswer } from "../flags.js";
 import { firstLine } from "../../duckdb/sql.js";
-import { printable } from "../../base/texts.js";
+import { printable, timeOfDay } from "../../base/texts.js";
 import { comparisonFields, comparisonLines } from "../../report/agreement.js";
-import {
-  checksText,
-  count,
-  otherRowsText,
-  paidFields,
-  paidLine,
-  rowsOfRunText,
-  showCount,
-  verdictFields,
-} from "../../report/report.js";
-import { failureFields } from "../../run/lifecycle/recorded-run.js";
+import { checksText, otherRowsText, paidFields, paidLine, rowsOfRunText, verdictFields } from "../../report/report.js";
+import { showCount, count } from "../../base/shown-numbers.js";
+import { lastErrorFields } from "../../run/lifecycle/recorded-run.js";
 import { byChecks, decisionText } from "../../run/lifecycle/lifecycle.js";
 import { fitTable, sameValueFirst, table } from "../../report/table.js";
 import { type RunState, requireLatest, runState } from "../../run/state.js";
 import { timeOfDayAt } from "../../report/calls.js";
 import type { JobContext } from "../../flow/context.js";
 import { JobError, messageOf } from "../../base/errors.js";
-import { type SafeIo, terminalWidth } from "../io.js";
 import { type RunOptions, openJob, openLoaded, readRunSpec } from "../../job/job-context.js";
+
+export const statusCommand: CommandLine = {
+  argument: ["Job specs, YAML files"],
+  flags: {
+    ...paramFlag,
+    ...runFlag,
+    "--held": "Show only runs that are held by their checks",
+    "--failed": "Show only runs that are neither published nor held, and specs with an error",
+    "--expect-by <time>": [
+      "After this time of day in the spec's timezone, such as 06:00, end with 67 if the run of a spec is not published, and name each such job",
+      timeOf,
+    ],
+    "--json": "Print one line of JSON for each spec",
+  },
+  examples: [
+    "infer-batch status job.yaml",
+    "infer-batch status jobs/*.yaml --held",
+    "infer-batch status jobs/*.yaml --expect-by 06:00",
+  ],
+  run: status,
+};
 
 interface StatusOptions extends RunOptions {
   readonly json?: boolean;
@@ -30,7 +44,7 @@ interface StatusOptions extends RunOptions {
 }
 
 /** Shows the run of one spec in detail, or the runs of several specs in a table. */
-export async function statusCommand(specs: readonly string[], options: StatusOptions, io: SafeIo): Promise<void> {
+async function status(specs: readonly string[], options: StatusOptions): Promise<CommandAnswer> {
   const [spec] = specs;
   const { held, failed, expectBy } = options;
   if (spec === undefined || specs.length > 1 || held === true || failed === true || expectBy !== undefined) {
@@ -38,18 +52,14 @@ export async function statusCommand(specs: readonly string[], options: StatusOpt
       const doing = `looking for run ${options.run}`;
       throw new JobError("USAGE", `${doing}: --run needs one spec, without --held, --failed and --expect-by`);
     }
-    await statusOfSeveral(specs, options, io);
-    return;
+    return await statusOfSeveral(specs, options);
   }
   await using job = await openLoaded(await readRunSpec(spec, options), spec);
   const state = await runState(job, true);
   if (state.status !== "damaged") {
     requireLatest(state.runId, options.run); // of a damaged run, the number may not be known
   }
-  io.stdout.write(`${options.json === true ? JSON.stringify(stateJson(state)) : stateText(state)}\n`);
-  if (state.error !== undefined) {
-    throw state.error; // with its hint and exit code
-  }
+  return { json: () => stateJson(state), text: () => stateText(state), error: state.error };
 }
 
 function stateJson(state: RunState): object {
@@ -67,7 +77,7 @@ function stateJson(state: RunState): object {
     ...comparisonFields(state.comparison, false),
     decision: state.decision,
     ...(state.paid === undefined ? {} : { paid: paidFields(state.paid) }),
-    last_error: failureFields(state.lastFailure ?? undefined),
+    last_error: lastErrorFields(state.lastFailure ?? undefined),
     commands: state.commands,
     damage: state.damage,
     workers: state.attempts.map(({ worker, workers, writer, provider, batchSize, spans }) => ({
@@ -101,29 +111,26 @@ interface Expected {
   readonly command: string;
 }
 
-async function statusOfSeveral(specs: readonly string[], options: StatusOptions, io: SafeIo): Promise<void> {
-  const found: JobState[] = [];
+async function statusOfSeveral(specs: readonly string[], options: StatusOptions): Promise<CommandAnswer> {
+  const jobs: JobState[] = [];
   for (const spec of specs) {
-    found.push(await stateOf(spec, options));
+    jobs.push(await stateOf(spec, options));
   }
-  const shown = found.filter((job) => isShown(job, options));
-  for (const { spec, state, error, expected } of options.json === true ? shown : []) {
-    const described = state === undefined ? { status: "error", error: messageOf(error) } : stateJson(state);
-    io.stdout.write(`${JSON.stringify({ spec, ...described, ...expectedJson(expected) })}\n`);
-  }
-  if (options.json !== true) {
-    const rows = shown.map(cellsOf);
-    const leaveOut = sameValueFirst(rows, dispensable);
-    const fit = { right: [3, 4], width: terminalWidth(io.stdout), leaveOut, hasNotes: true };
-    const lines = shown.length === 0 ? [] : fitTable([headings, ...rows], fit);
-    io.stdout.write(`${[...lines, totals(found)].join("\n")}\n`);
-  }
-  requirePublished(found);
-  for (const { state, error = state?.error } of found) {
-    if (error !== undefined) {
-      throw error;
-    }
-  }
+  const listed = jobs.filter((job) => isShown(job, options));
+  return {
+    json: () =>
+      listed.map(({ spec, state, error, expected }) => {
+        const described = state === undefined ? { status: "error", error: messageOf(error) } : stateJson(state);
+        return { spec, ...described, ...expectedJson(expected) };
+      }),
+    text(width) {
+      const rows = listed.map(cellsOf);
+      const fit = { right: [3, 4], width, leaveOut: sameValueFirst(rows, dispensable), hasNotes: true };
+      return [...(rows.length === 0 ? [] : fitTable([headings, ...rows], fit)), totals(jobs)];
+    },
+    error:
+      notPublished(jobs) ?? jobs.map(({ state, error = state?.error }) => error).find((error) => error !== undefined),
+  };
 }
 
 function expectedJson(expected: Expected | undefined): object {
@@ -134,13 +141,13 @@ function expectedJson(expected: Expected | undefined): object {
 
 /**
  * Names each job whose run should be published and is not, and each spec whose run is unknown.
- * @throws JobError NOT_PUBLISHED, or the 64 of a spec that cannot be read
+ * undefined: all are published. The code is NOT_PUBLISHED, or that of a spec that cannot be read.
  */
-function requirePublished(jobs: readonly JobState[]): void {
+function notPublished(jobs: readonly JobState[]): JobError | undefined {
   const missing = jobs.filter(({ expected }) => expected?.isMet === false);
   const [first] = missing;
   if (first?.expected === undefined) {
-    return;
+    return undefined;
   }
   const unknown = jobs.filter(({ error }) => error !== undefined);
   const wrong = unknown.map(({ error }) => error).find((error) => error instanceof JobError && error.exitCode === 64);
@@ -152,7 +159,7 @@ function requirePublished(jobs: readonly JobState[]): void {
     }),
     ...unknown.map(({ error }) => messageOf(error).replaceAll("\n", "\n  ")),
   ];
-  throw new JobError(wrong instanceof JobError ? wrong.code : "NOT_PUBLISHED", lines.join("\n  "), {
+  return new JobError(wrong instanceof JobError ? wrong.code : "NOT_PUBLISHED", lines.join("\n  "), {
     hint: missing.map(({ expected }) => expected?.command).join("\n    "),
   });
 }
@@ -220,7 +227,7 @@ function totals(jobs: readonly JobState[]): string {
   return `${count(jobs.length, "job")}: ${[...counts].map(([status, number]) => `${showCount(number)} ${status}`).join(", ")}`;
 }
 
-function stateText(state: RunState): string {
+function stateText(state: RunState): string[] {
   return [
     summary(state),
     ...reviewText(state),
@@ -230,9 +237,7 @@ function stateText(state: RunState): string {
     ...state.damage,
     ...attemptsText(state),
     ...state.unfinishedLines,
-  ]
-    .map(printable)
-    .join("\n");
+  ].map(printable);
 }
 
 function reviewText({ verdict, comparison, decision, readers }: RunState): string[] {
@@ -297,4 +302,11 @@ function attemptsText({ attempts }: RunState): string[] {
     attempts.map(({ worker, workers, writer, spans }) => [`worker ${worker}/${workers}`, writer, count(spans, "span")]),
     { right: [2] },
   );
+}
+
+function timeOf(value: string): string {
+  if (!timeOfDay.test(value)) {
+    throw new InvalidArgumentError("expected a time of day such as 06:00");
+  }
+  return value;
 }

@@ -24,7 +24,7 @@ import type { DuckDBDataChunk } from "@duckdb/node-api";
 import { hasIntegerType, readScalars } from "../../duckdb/vectors.js";
 import type { SliceRequest, ShardFile, Decoder } from "../format.js";
 import { boundColumns, type ColumnRef } from "../../models/binding/contract.js";
-import { corrupt, type Damage, readableTogether, readableParts } from "./readable-parts.js";
+import { corrupt, type DamagedPart, readableTogether, readableParts } from "./readable-parts.js";
 import { verifyPages } from "./pages/page-walk.js";
 import type { MemoryBudget } from "../../base/memory-budget.js";
 import { plannedColumns, removedRows } from "../planned-columns.js";
@@ -152,10 +152,10 @@ interface StreamEnd {
  * Why the rows of a slice did not all come. DuckDB says neither row group nor column, so what is left is read
  * again, without a stream: row group by row group, then the first that fails column by column.
  */
-async function findDamage(pool: ConnectionPool, slice: SliceRequest, end: StreamEnd): Promise<Damage> {
+async function findDamage(pool: ConnectionPool, slice: SliceRequest, end: StreamEnd): Promise<DamagedPart> {
   const { file } = slice;
   const { path } = file;
-  const damageAt = (error: JobError): Damage => ({ error, rowStart: end.reached });
+  const damageAt = (error: JobError): DamagedPart => ({ error, rowStart: end.reached });
   const known = kindOf(path, end.cause);
   if (known !== undefined) {
     return damageAt(known);

@@ -19,8 +19,8 @@ import { encodings } from "./pages/page-values.js";
 import { inPage, type Page, type PageBytes, PageFault, pagesOf, type ReadBytes, withPages } from "./pages/page-walk.js";
 import { countLevels, readLengths } from "./pages/runs.js";
 
-/** Damage in the rows of a slice. */
-export interface Damage {
+/** DamagedPart in the rows of a slice. */
+export interface DamagedPart {
   readonly error: JobError;
   /** The rows of the slice before this one can be read. */
   readonly rowStart: number;
@@ -47,8 +47,8 @@ async function firstDamage(
   check: (
     found: SliceChunk,
     bytes: { readonly exact: ReadBytes; readonly windowed: ReadBytes },
-  ) => Promise<Damage | undefined>,
-): Promise<Damage | undefined> {
+  ) => Promise<DamagedPart | undefined>,
+): Promise<DamagedPart | undefined> {
   const { path } = slice.file;
   const concerned = [...sliceChunks(footer, slice)].filter(isConcerned);
   if (concerned.length === 0) {
@@ -81,7 +81,7 @@ function largePage(
   { file: { path } }: SliceRequest,
   { place, rows: { rowStart } }: SliceChunk,
   { memory, sizeBytes, what }: { readonly memory: MemoryBudget; readonly sizeBytes: number; readonly what: string },
-): Damage | undefined {
+): DamagedPart | undefined {
   const page = { sizeBytes, limitBytes: memory.pageBytes, what, remedy: smallerPages };
   return sizeBytes > memory.pageBytes
     ? { error: tooLarge(`reading ${path}: ${place}`, memory, page), rowStart }
@@ -92,7 +92,11 @@ function largePage(
  * The first page of a slice, or dictionary, that there is no memory for. What a page holds is decoded as a whole, even
  * if only a part is needed. Only headers are read, and only in chunks that are larger than the limit of a page.
  */
-async function findLargePage(footer: Footer, slice: SliceRequest, memory: MemoryBudget): Promise<Damage | undefined> {
+async function findLargePage(
+  footer: Footer,
+  slice: SliceRequest,
+  memory: MemoryBudget,
+): Promise<DamagedPart | undefined> {
   const mayBeLarge = ({ chunk }: SliceChunk): boolean => chunk.uncompressedBytes > memory.pageBytes;
   return await firstDamage(footer, slice, mayBeLarge, async (found, { exact }) => {
     const { chunk } = found;
@@ -116,7 +120,7 @@ export async function findUnfitPrefixes(
   footer: Footer,
   slice: SliceRequest,
   memory: MemoryBudget,
-): Promise<Damage | undefined> {
+): Promise<DamagedPart | undefined> {
   return await firstDamage(footer, slice, isPrefixed, async (found, { windowed }) => {
     const { chunk, leaf } = found;
     const end = chunk.start + chunk.compressedBytes;
@@ -199,7 +203,7 @@ function textBytes(values: Uint8Array, most: number): number {
  * not fit the pages that they are in, it returns rows that the writer did not write.
  * https://parquet.apache.org/docs/file-format/nestedencoding/
  */
-async function findUnfitLevels(slice: SliceRequest): Promise<Damage | undefined> {
+async function findUnfitLevels(slice: SliceRequest): Promise<DamagedPart | undefined> {
   if (!mayBeNested(slice.projection)) {
     return undefined;
   }
@@ -321,7 +325,7 @@ interface ReadableParts {
   readonly parts: Iterable<SliceRequest>;
   readonly footer: Footer;
   /** What is wrong with the rows after these; undefined: the parts are the whole slice. */
-  readonly unfit: Damage | undefined;
+  readonly unfit: DamagedPart | undefined;
 }
 
 /**

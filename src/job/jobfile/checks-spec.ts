@@ -2,7 +2,7 @@ import { z } from "../../base/zod.js";
 import { didYouMean } from "../../base/suggest.js";
 import { isCalendarDate } from "../../run/plan/identity.js";
 import type { PostgresMode } from "./output-spec.js";
-import { anyNumber, name, type Refuse, showFound, text } from "./values.js";
+import { anyNumber, attempt, name, plan, type Refuse, showFound, text } from "./values.js";
 
 /** Checks of a run's predictions, and what becomes of a run that fails them. */
 export interface ChecksSpec {
@@ -89,6 +89,7 @@ const golden = z.strictObject(
   {
     path: text
       .regex(/^[^*?[\]{}]*$/, "expected a path without wildcards")
+      .meta(plan)
       .describe(
         "Parquet file with the input columns that the job uses and the expected predictions, relative to the spec or in a store, as input.path.",
       ),
@@ -139,6 +140,7 @@ export const checks = z.strictObject(
     baseline: text
       .refine((path) => !path.includes("://"), "expected published, or a file on this machine")
       .default("published")
+      .meta(plan)
       .describe(
         "What a run is compared with. published: the published runs of the job with earlier dates. Otherwise a file with a profile, relative to the spec: profile.json of a run, such as one over the training data.",
       ),
@@ -164,12 +166,14 @@ export const checks = z.strictObject(
       })
       .refine((given) => Object.keys(given).length <= 16, { error: "expected at most 16 conditions" })
       .optional()
+      .meta(plan)
       .describe(
         "Conditions of count, sum, avg, min and max over DuckDB SQL of the output columns, by name: { churners: avg(case when score > 0.5 then 1 else 0 end) between 0.05 and 0.2 }.",
       ),
     slices: columnsSuchAs("country")
       .refine((columns) => columns.length <= 4, { error: "expected at most 4 columns" })
       .optional()
+      .meta(plan)
       .describe(
         "Output columns with few different values, such as [country]. For each value, the predictions of its rows are compared with earlier runs. A difference only warns.",
       ),
@@ -180,6 +184,7 @@ export const checks = z.strictObject(
       ),
     golden: golden
       .optional()
+      .meta(attempt)
       .describe(
         "Rows with known predictions. Each attempt scores them before any row of the input; if a prediction differs, it ends with exit code 65.",
       ),

@@ -1,5 +1,5 @@
 import { z } from "../../base/zod.js";
-import { autoOrCount, autoOrSize, checking, count, type Refuse } from "./values.js";
+import { autoOrCount, autoOrSize, checking, countFrom, type Refuse } from "./values.js";
 
 export interface EngineSpec {
   /** Execution providers in order of preference, each once, `cpu` last; auto: the first one of cuda, webgpu, coreml, dml and cpu that works. */
@@ -51,7 +51,7 @@ const autoOrProviders = z
 export const engine = z.strictObject({
   providers: autoOrProviders.default(["cpu"]),
   device_id: z
-    .union([z.literal("worker"), count(0, mostDevices - 1)], { error: deviceError })
+    .union([z.literal("worker"), countFrom(0, mostDevices - 1)], { error: deviceError })
     .default(0)
     .describe(
       "GPU for cuda and tensorrt, counted among those that the process sees. With the value `worker`, each worker of a run takes another GPU: the process with --worker i/n takes GPU i, modulo the number of GPUs.",

@@ -1,7 +1,8 @@
 import { Scalar, type YAMLMap, isMap, isNode, isScalar, isSeq, type parseDocument } from "yaml";
 import { assertNever } from "../../base/errors.js";
 import { didYouMean } from "../../base/suggest.js";
-import { hideCredentials, isSecretKey, secretFile, secretKeys } from "./secrets.js";
+import { isSecretKey } from "./job-spec.js";
+import { hideCredentials, secretFile } from "./secrets.js";
 import {
   type TemplateFault,
   anyValue,
@@ -291,7 +292,8 @@ function bareNames(template: string, path: Path, declared: readonly string[]): P
 
 function fileProblems(template: string, path: Path): Problem[] {
   if (!isSecretKey(path)) {
-    const text = `found \${file:…}, which only keys that hold a secret take: ${[...secretKeys].join(", ")}`;
+    const text =
+      "found ${file:…}, which only keys that hold a secret take, such as output.postgres.url, model.server.token and report.on_failure";
     return [{ path, text }];
   }
   return secretFile(template) === undefined

@@ -7,7 +7,7 @@ import {
   parseObjectUri,
   type StoreScheme,
 } from "./uri.js";
-import { count, duration, name, type Refuse, text } from "./values.js";
+import { attempt, countFrom, duration, name, plan, type Refuse, text } from "./values.js";
 
 /** How a place in a store is reached; credentials come from the environment, never from the spec. */
 export interface StoreSpec {
@@ -52,31 +52,39 @@ export const storeKeys = {
   endpoint: text
     .refine(isEndpoint, { error: endpointError })
     .optional()
+    .meta(attempt)
     .describe(
       "For a store: its URL, if it is not the one of AWS, Google or Azure. Default for S3: AWS_ENDPOINT_URL_S3; for Google Cloud Storage: STORAGE_EMULATOR_HOST.",
     ),
   region: text
     .regex(/^[A-Za-z0-9-]+$/, "expected a region such as eu-central-1")
     .optional()
+    .meta(attempt)
     .describe("For S3: region. Default: AWS_REGION, else the profile's region, else us-east-1."),
   path_style: z
     .boolean()
     .optional()
+    .meta(attempt)
     .describe(
       "For S3: true puts the bucket into the path of the URL instead of its host name. Default: true if an endpoint is set.",
     ),
-  request_payer: z.literal("requester").optional().describe("For S3: requester agrees to pay for the requests."),
+  request_payer: z
+    .literal("requester")
+    .optional()
+    .meta(attempt)
+    .describe("For S3: requester agrees to pay for the requests."),
   timeouts: z
     .strictObject({
-      connect: count(1, 3600).default(10).describe("Seconds to connect. Default: 10."),
-      silence: count(1, 3600)
+      connect: countFrom(1, 3600).default(10).describe("Seconds to connect. Default: 10."),
+      silence: countFrom(1, 3600)
         .default(20)
         .describe("Seconds without a byte in either direction before a request is retried. Default: 20."),
-      request: count(1, 86_400)
+      request: countFrom(1, 86_400)
         .default(300)
         .describe("Seconds for one request, which fetches at most 8 MiB or sends a whole part. Default: 300."),
     })
     .optional()
+    .meta(attempt)
     .describe("Time limits of requests to a store."),
 };
 
@@ -242,11 +250,13 @@ export const input = z.strictObject({
     .union([text, z.array(text).min(1)], { error: "expected a path or a list of paths" })
     .transform((value) => (typeof value === "string" ? [value] : value))
     .optional()
+    .meta(plan)
     .describe(
       "Parquet or Arrow files: a file, a folder, a glob, or a list of these, relative to the spec or in a store (s3://bucket/key, gs://bucket/key, az://account/container/key).",
     ),
   table: text
     .optional()
+    .meta(plan)
     .describe(
       "In place of path: the folder of a Delta or Iceberg table, relative to the spec or in a store. See lake-tables.md.",
     ),
@@ -256,12 +266,14 @@ export const input = z.strictObject({
     })
     .transform(String)
     .optional()
+    .meta(plan)
     .describe(
       "Which version of the table is read: latest, a version of a Delta table, the id of a snapshot of an Iceberg table, a time such as 2026-11-20T06:00:00Z (a day counts to its end, in UTC), or a branch or tag. It is pinned when the run is planned. Default: latest.",
     ),
   format: z
     .enum(["parquet", "arrow"])
     .optional()
+    .meta(plan)
     .describe("File format. Default: Arrow for names that end in .arrow, .arrows, .feather or .ipc, else Parquet."),
   ready: text
     .optional()
@@ -273,24 +285,27 @@ export const input = z.strictObject({
     .describe(
       "How long to wait for input.ready, for files that match input.path and for input.min_rows before exit code 75, such as 30s, 15m or 4h. It applies to input.freshness, too. Default: do not wait.",
     ),
-  min_rows: count(0, Number.MAX_SAFE_INTEGER)
+  min_rows: countFrom(0, Number.MAX_SAFE_INTEGER)
     .default(1)
     .describe("Fewest rows that the input may have; fewer end the run with exit code 75."),
   freshness: freshness.optional().describe("How old the newest value of a column may be when a run is planned."),
   partitions: z
     .record(z.string(), z.enum(["text", "date", "int64", "float64", "bool"]))
     .default({})
+    .meta(plan)
     .describe(
       "Types of the columns in Hive folder names, such as dt: date. Default: text. A column of the same name in the file takes precedence.",
     ),
   columns: z
     .record(name, text)
     .default({})
+    .meta(plan)
     .describe(
       "Computed columns: DuckDB SQL over the columns of one row, such as amount_log: ln(1 + amount). ${name} stands for a param as a text value, without quotes.",
     ),
   where: text
     .optional()
+    .meta(plan)
     .describe("Row filter: DuckDB SQL over the columns of one row. Rows for which it is not true are not scored."),
   verify: z
     .enum(["pinned", "full"])
@@ -306,7 +321,7 @@ export const input = z.strictObject({
         .describe(
           "For input in a store: folder for bytes that were fetched and not yet read, relative to the spec. Default: infer-batch-spool-<uid> in TMPDIR.",
         ),
-      max_mb: count(16, 1_048_576).default(1024).describe("Most MiB that the folder may hold at once."),
+      max_mb: countFrom(16, 1_048_576).default(1024).describe("Most MiB that the folder may hold at once."),
     })
     .prefault({})
     .describe("For input in a store: where fetched bytes are kept until they are read."),

@@ -22,7 +22,17 @@ import {
   splitTable,
 } from "./output-spec.js";
 import { type ReportSpec, report } from "./report-spec.js";
-import { type Refuse, autoOrCount, checking, count, isTimeZone, showFound } from "./values.js";
+import {
+  attempt,
+  autoOrCount,
+  checking,
+  countFrom,
+  isTimeZone,
+  plan,
+  type Refuse,
+  showFound,
+  verdict,
+} from "./values.js";
 
 /** Rows whose key, features and model are those of an earlier run take its predictions. */
 interface ReuseSpec {
@@ -106,23 +116,28 @@ const output = z.strictObject({
   columns: z
     .array(columnPath)
     .default([])
+    .meta(plan)
     .describe("Input columns that are copied to the output, with type and value unchanged."),
-  lineage: z.boolean().default(false).describe("true adds the columns run_id, model_sha256 and scored_at."),
-  parquet: parquetOutput.optional(),
-  postgres: postgresOutput.optional(),
+  lineage: z.boolean().default(false).meta(plan).describe("true adds the columns run_id, model_sha256 and scored_at."),
+  parquet: parquetOutput.optional().meta(attempt),
+  postgres: postgresOutput.optional().meta(attempt),
 }) satisfies z.ZodType<OutputSpec>;
 
 const rejectLimitError = "expected a count, or a percentage such as 0.1%";
 const rejectLimit = z.union(
-  [count(0, Number.MAX_SAFE_INTEGER), z.string().refine(isPercentage, { error: rejectLimitError, params: showFound })],
+  [
+    countFrom(0, Number.MAX_SAFE_INTEGER),
+    z.string().refine(isPercentage, { error: rejectLimitError, params: showFound }),
+  ],
   { error: rejectLimitError },
 );
 
 const job = z.strictObject({
-  version: z.literal(1).describe("Version of the job spec format."),
+  version: z.literal(1).meta(plan).describe("Version of the job spec format."),
   name: z
     .string()
     .regex(/^[a-z0-9][a-z0-9-]{0,62}$/, "expected lower-case letters, digits and -, at most 63")
+    .meta(plan)
     .describe("Name of the job. Each run id starts with it."),
   timezone: z
     .string()
@@ -131,56 +146,65 @@ const job = z.strictObject({
       params: showFound,
     })
     .default("UTC")
+    .meta(plan)
     .describe(
       "IANA time zone of ${today}, ${yesterday} and ${hour}, and of expressions that extract a date or a time of day from a timestamp with time zone.",
     ),
   params: z
     .record(z.string().regex(/^[A-Za-z_][A-Za-z0-9_]*$/, "expected letters, digits and _"), z.string())
     .default({})
+    .meta(plan)
     .describe(
       'Values for ${name} in the rest of the spec; --param name=value overrides one. A param can have a type, which checks its value: ds: { type: date, default: "${today}" }, top: { type: integer, default: 7 }, region: { type: enum, values: [EU, US] }; without default, --param must give the value. Params identify the run and are logged: never put a secret here.',
     ),
-  input,
-  model,
+  input: input.meta(attempt),
+  model: model.meta(plan),
   challenger: challenger
     .optional()
+    .meta(attempt)
     .describe(
-      "A second model that scores the same rows: how its predictions agree with the published ones is shown. See challenger.md.",
+      "A second model that scores the same rows: how its predictions agree with the published ones is shown. See new-model.md.",
     ),
-  engine: engine.prefault({}),
+  engine: engine.prefault({}).meta(attempt),
   output,
   commit_rows: autoOrCount(1, 100_000_000)
     .default("auto")
+    .meta(plan)
     .describe(
       "Rows in a span: they are committed together. auto takes 262,144, or fewer where rows are wide or the model is slow.",
     ),
   on_bad_row: z
     .enum(["fail", "reject"])
     .default("fail")
+    .meta(attempt)
     .describe(
       "What happens to a row that cannot be scored. fail ends the run with exit code 65; reject sets the row aside, in _rejects/ or in infer_batch.rejects.",
     ),
   max_rejects: rejectLimit
     .optional()
+    .meta(attempt)
     .describe(
       "Rejected rows that a run may have, over all its attempts: a count, or a percentage of the planned rows, which allows at least one row unless it is 0%. More end the run with exit code 65.",
     ),
   retry: z
     .strictObject({
-      max_seconds: count(0, 86_400)
+      max_seconds: countFrom(0, 86_400)
         .default(300)
+        .meta(attempt)
         .describe("Seconds to retry while the database or the object store is unavailable, before exit code 75."),
     })
     .prefault({}),
   checks: checks
     .optional()
+    .meta(verdict)
     .describe("Checks of the predictions before they are published: {} has all defaults. See checks.md."),
   reuse: reuse
     .optional()
+    .meta(plan)
     .describe(
       "Rows whose key, features and model are those of the last published run take its prediction; only the others are scored. Adds the column reuse_hash. See reuse.md.",
     ),
-  report: report.prefault({}),
+  report: report.prefault({}).meta(attempt),
 });
 
 type GivenJob = z.output<typeof job>;
@@ -326,6 +350,40 @@ export function checkSpec(
   return result.success ? { spec: deepFreeze(result.data) } : { issues: result.error.issues };
 }
 
+/** Whether no message shows the value of a key, even if it is invalid. Only such a key may be read from a file. */
+export function isSecretKey(path: readonly (string | number)[]): boolean {
+  let node: Schema | undefined = job as unknown as Schema;
+  let found: unknown;
+  for (const part of path) {
+    node = node && keyIn(node, String(part));
+    for (let around = node; around !== undefined; around = wrappedIn(around)) {
+      found = around.meta()?.["class"] ?? found;
+    }
+  }
+  return found === "secret";
+}
+
+/** A part of the schema, as far as it is looked at. */
+interface Schema {
+  readonly def: {
+    readonly innerType?: Schema;
+    readonly in?: Schema;
+    readonly shape?: Readonly<Record<string, Schema>>;
+    readonly valueType?: Schema;
+  };
+  meta(): Readonly<Record<string, unknown>> | undefined;
+}
+
+/** What a default, a transformation and their like are of. */
+function wrappedIn({ def }: Schema): Schema | undefined {
+  return def.innerType ?? def.in;
+}
+
+function keyIn(node: Schema, key: string): Schema | undefined {
+  const wrapped = wrappedIn(node);
+  return wrapped === undefined ? (node.def.shape?.[key] ?? node.def.valueType) : keyIn(wrapped, key);
+}
+
 /** JSON Schema (draft 2020-12) of the same definition, of a spec whose `${…}` are filled in. */
 export function specJsonSchema(): object {
   const { properties, ...rest } = z.toJSONSchema(job, { io: "input" });
@@ -372,10 +430,11 @@ function withTemplates(node: unknown): unknown {
   if (Array.isArray(node)) {
     return node.map(withTemplates);
   }
-  const inner = Object.entries(node).map(([keyword, value]: [string, unknown]): [string, unknown] => [
-    keyword,
-    keyword === "properties" ? eachValue(value) : nested.has(keyword) ? withTemplates(value) : value,
-  ]);
+  const inner = Object.entries(node).flatMap(([keyword, value]: [string, unknown]): [string, unknown][] =>
+    keyword === "class"
+      ? []
+      : [[keyword, keyword === "properties" ? eachValue(value) : nested.has(keyword) ? withTemplates(value) : value]],
+  );
   const { enum: names, ...rest } = Object.fromEntries(inner);
   if (rest["type"] !== "string") {
     return Object.fromEntries(inner);

@@ -22,10 +22,10 @@ import {
   type YamlDocument,
   fillDocument,
 } from "./fill-document.js";
-import { type JobSpec, type SpecIssue, checkSpec, specJsonSchema } from "./job-spec.js";
+import { type JobSpec, type SpecIssue, checkSpec, isSecretKey, specJsonSchema } from "./job-spec.js";
 import { withPromptInputs } from "./prompt-spec.js";
 import { columnsIn, parseTemplate } from "../../models/binding/prompt.js";
-import { hideCredentials, isSecretKey, isServerPlace } from "./secrets.js";
+import { hideCredentials, isServerPlace } from "./secrets.js";
 import { isObjectUri } from "./uri.js";
 import { outputName } from "./values.js";
 

@@ -4,7 +4,7 @@ import { checkPrompt, type PromptKeys, promptKeys, withPromptInputs } from "./pr
 import { withoutQuery } from "./secrets.js";
 import { server, type ServerSpec } from "./server-spec.js";
 import { isHttpUri, isMlflowUri, isPlainUrl, modelUriProblem } from "./uri.js";
-import { anyNumber, checking, count, name, type Refuse, text, tokenizerPath } from "./values.js";
+import { anyNumber, attempt, checking, countFrom, name, type Refuse, text, tokenizerPath } from "./values.js";
 
 export interface ModelSpec extends StoreSpec, PromptKeys {
   /** The model's path or URI. A spec has either this or `server`. */
@@ -68,7 +68,7 @@ export interface MaskSource {
 const longestRow = 1_048_576;
 
 const pad = z.strictObject({
-  to: count(1, longestRow)
+  to: countFrom(1, longestRow)
     .optional()
     .describe("Length to which each list is padded. Default: the length in the model's shape."),
   value: anyNumber.default(0).describe("Value that shorter lists are padded with. Default: 0."),
@@ -93,7 +93,7 @@ const filled = z
       .describe(
         "The tokenizer: a tokenizer.json, relative to the spec; in a store (s3://, gs://, az://); or on the Hugging Face Hub (hf://org/repo[@revision]/tokenizer.json).",
       ),
-    max: count(2, longestRow)
+    max: countFrom(2, longestRow)
       .optional()
       .describe(
         "Most tokens of a text, special tokens included. Longer texts are truncated. Default: the length in the model's shape, else that in the tokenizer's file, else 64.",
@@ -207,6 +207,7 @@ export const model = z
       .strictObject({
         url: text
           .refine(isPlainUrl, "expected a URL such as https://mlflow.example.com, without user and password")
+          .meta(attempt)
           .describe(
             "URL of the MLflow server. Credentials come from MLFLOW_TRACKING_TOKEN, or MLFLOW_TRACKING_USERNAME and MLFLOW_TRACKING_PASSWORD.",
           ),

@@ -2,7 +2,7 @@ import { didYouMean } from "../../base/suggest.js";
 import { z } from "../../base/zod.js";
 import { needlessKeys, storeKeys, type StoreSpec } from "./input-spec.js";
 import { isObjectUri, objectFolder, objectUriProblem, otherStoreProblem, parseObjectUri } from "./uri.js";
-import { count, name, outputName, type Refuse, showFound, text } from "./values.js";
+import { countFrom, name, outputName, plan, type Refuse, secret, showFound, text } from "./values.js";
 
 /** A key for each kind of target. Exactly one is there; none where rows go through a pipe. */
 export interface TargetSpecs {
@@ -64,9 +64,11 @@ const storeOutputKeys = {
 };
 
 export const parquetOutput = z.strictObject({
-  path: text.describe(
-    "Folder for the predictions, relative to the spec or in a store (s3://bucket/folder, gs://bucket/folder, az://account/container/folder). It belongs to one run, so put ${ds} into it.",
-  ),
+  path: text
+    .meta(plan)
+    .describe(
+      "Folder for the predictions, relative to the spec or in a store (s3://bucket/folder, gs://bucket/folder, az://account/container/folder). It belongs to one run, so put ${ds} into it.",
+    ),
   compression: z
     .enum(["zstd", "snappy", "gzip", "uncompressed"])
     .default("zstd")
@@ -153,6 +155,7 @@ export const postgresOutput = z.strictObject({
       "expected postgres://user@host:port/database, with %xx for characters that mean something in URLs, best from the environment: ${DATABASE_URL}",
     )
     .default("")
+    .meta(secret)
     .describe(
       "postgres://user@host:port/database. Keep passwords out of this file: use ${DATABASE_URL}, ${file:/run/secrets/database-url}, PGPASSWORD or .pgpass. Default: libpq's variables (PGHOST, PGUSER and so on).",
     ),
@@ -160,28 +163,33 @@ export const postgresOutput = z.strictObject({
     .string()
     .min(1)
     .optional()
+    .meta(secret)
     .describe(
       "Password, in place of one in the URL: ${file:/run/secrets/password} is read again for each connection, so it may change during a run; ${PASSWORD} comes from the environment.",
     ),
   table: z
     .string()
     .regex(tableName, "expected table or schema.table, of letters, digits and _, at most 63 each")
+    .meta(plan)
     .describe("Target table as schema.table, case-sensitive. Without a schema it is in public."),
   mode: z
     .enum(["append", "upsert", "replace"])
     .default("append")
+    .meta(plan)
     .describe(
       "append adds rows; upsert adds rows and updates those with the same key; replace fills a new table and swaps it in when it is complete.",
     ),
-  key: z.array(name).default([]).describe("Output columns that identify a row. Required for upsert."),
+  key: z.array(name).default([]).meta(plan).describe("Output columns that identify a row. Required for upsert."),
   create: z.boolean().default(true).describe("true creates the table if it does not exist."),
   control_schema: name
     .default("infer_batch")
+    .meta(plan)
     .describe("Schema of the control tables (plan, progress, rejects). Created on first use."),
-  keep_previous: count(0, 100).default(1).describe("For replace: previous tables kept for `infer-batch rollback`."),
+  keep_previous: countFrom(0, 100).default(1).describe("For replace: previous tables kept for `infer-batch rollback`."),
   on_duplicate: z
     .enum(["fail", "last"])
     .default("fail")
+    .meta(plan)
     .describe("For upsert, when a key occurs twice in a run: fail ends it with exit code 65, last keeps the last row."),
   swap: z
     .enum(["rename", "delete_insert"])
@@ -197,13 +205,13 @@ export const postgresOutput = z.strictObject({
     ),
   timeouts: z
     .strictObject({
-      connect: count(1, 3600).default(10).describe("Seconds to connect."),
-      statement: count(1, 86_400)
+      connect: countFrom(1, 3600).default(10).describe("Seconds to connect."),
+      statement: countFrom(1, 86_400)
         .default(120)
         .describe(
           "Longest time in seconds for a SQL statement that writes or commits a span. A connection that is silent for longer is closed.",
         ),
-      lock: count(1, 3600)
+      lock: countFrom(1, 3600)
         .default(10)
         .describe(
           "Seconds to wait for a lock that another attempt holds. After that, if that attempt hangs, its database session is ended.",

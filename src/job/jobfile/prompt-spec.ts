@@ -1,7 +1,7 @@
 import { columnsIn, parseTemplate, type ResponseColumn, type ResponseColumns } from "../../models/binding/prompt.js";
 import { z } from "../../base/zod.js";
 import type { ServerSpec } from "./server-spec.js";
-import { anyNumber, checking, count, name, type Refuse, text, tokenizerPath } from "./values.js";
+import { anyNumber, attempt, checking, countFrom, name, type Refuse, text, tokenizerPath } from "./values.js";
 
 /** What a model is asked for each row. Texts have places for values of columns: `{{column}}`. */
 export interface PromptSpec {
@@ -72,7 +72,7 @@ const prompt = z
     input: template
       .optional()
       .describe('Text to be embedded, as "{{body}}", in place of user: the output is a list column `embedding`.'),
-    max_input_tokens: count(1, 10_000_000)
+    max_input_tokens: countFrom(1, 10_000_000)
       .optional()
       .describe(
         "Most tokens of a row's prompt, four bytes of its texts counted as one. A row with more is rejected as prompt_too_long, or cut: see truncate.",
@@ -86,6 +86,7 @@ const prompt = z
       .describe("Cuts a value of prompts that have more than max_input_tokens, in place of rejecting their rows."),
     tokenizer: tokenizerPath
       .optional()
+      .meta(attempt)
       .describe(
         "The model's tokenizer, with which plan counts the tokens of prompts; without it, plan takes four bytes for a token. A tokenizer.json, relative to the spec; in a store (s3://, gs://, az://); or on the Hugging Face Hub (hf://org/repo[@revision]/tokenizer.json). Only plan and validate read it.",
       ),
@@ -125,7 +126,7 @@ const prompt = z
 /** Keys of requests that follow from other keys of the spec. */
 const ownKeys = new Set(["model", "messages", "input", "stream", "stream_options", "n", "response_format"]);
 
-const mostTokens = count(1, 10_000_000);
+const mostTokens = countFrom(1, 10_000_000);
 
 const sampling = z
   .looseObject({
@@ -155,7 +156,7 @@ const money = anyNumber.refine((given) => given >= 0, "expected a number from 0"
 
 const budget = z
   .strictObject({
-    max_tokens: count(1, Number.MAX_SAFE_INTEGER)
+    max_tokens: countFrom(1, Number.MAX_SAFE_INTEGER)
       .optional()
       .describe("Most tokens of prompts and answers, over all attempts and workers of a run."),
     max_cost: money
@@ -174,6 +175,7 @@ const budget = z
     path: ["max_cost"],
     error: "expected model.budget.price as well: { input: 0.15, output: 0.60 }",
   })
+  .meta(attempt)
   .describe(
     "What a run may spend. A request whose worst case does not fit is not sent: exit code 67, and what is answered is kept.",
   ) satisfies z.ZodType<BudgetSpec>;
@@ -187,7 +189,7 @@ const responseColumn = z
     enum: z.array(z.string()).min(1).max(1000).optional().describe("The texts that an answer may have."),
     minimum: anyNumber.optional().describe("Smallest number."),
     maximum: anyNumber.optional().describe("Largest number."),
-    max_length: count(1, 1_000_000).optional().describe("Most characters of a text."),
+    max_length: countFrom(1, 1_000_000).optional().describe("Most characters of a text."),
     description: z.string().optional().describe("Describes this column to the model."),
   })
   .superRefine(

@@ -2,7 +2,7 @@ import { timeOfDay } from "../../base/texts.js";
 import { z } from "../../base/zod.js";
 import { isObjectUri, isPlainUrl } from "./uri.js";
 import { secretFile } from "./secrets.js";
-import { count, text, textOrEmpty } from "./values.js";
+import { countFrom, secret, text, textOrEmpty } from "./values.js";
 
 /** How an attempt reports what it does. It may differ between attempts, and a failed report does not fail the run. */
 export interface ReportSpec {
@@ -42,7 +42,8 @@ const url = z
     error: "expected http(s)://host/…, without user:password@, best from the environment: ${PING_URL}",
     params: { showFound: true },
   })
-  .default("");
+  .default("")
+  .meta(secret);
 
 export const report = z
   .strictObject({
@@ -89,6 +90,7 @@ export const report = z
         namespace: text.default("default").describe("OpenLineage namespace of the job, such as prod."),
         token: textOrEmpty
           .optional()
+          .meta(secret)
           .describe(
             "Token that events carry as Authorization: Bearer, best from the environment or ${file:PATH}. Empty: no token. It is never logged.",
           ),
@@ -99,7 +101,7 @@ export const report = z
       .enum(["get", "post"])
       .default("get")
       .describe("HTTP method of the calls. post sends the report, or the error, as JSON."),
-    timeout: count(1, 60)
+    timeout: countFrom(1, 60)
       .default(10)
       .describe("Seconds for a call, retries included. A call that fails never changes the exit code."),
   })

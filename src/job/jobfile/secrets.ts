@@ -1,23 +1,3 @@
-/** Keys whose values no message shows, even if they are invalid. They alone may be read from a file. */
-export const secretKeys: ReadonlySet<string> = new Set([
-  "model.server.token",
-  "model.server.headers",
-  "output.postgres.url",
-  "output.postgres.password",
-  "report.on_success",
-  "report.on_failure",
-  "report.on_held",
-  "report.on_late",
-  "report.openlineage.token",
-  "report.openlineage.url",
-  "challenger.server.token",
-  "challenger.server.headers",
-]);
-
-export function isSecretKey(path: readonly (string | number)[]): boolean {
-  return secretKeys.has(path.join(".")) || /^(model|challenger)\.server\.headers$/.test(path.slice(0, -1).join("."));
-}
-
 /** Whether a key is where a model server is: its path or query may have a secret. */
 export function isServerPlace(path: readonly (string | number)[]): boolean {
   return /^(model|challenger)\.server\.(url|path)\b/.test(path.join("."));

@@ -1,7 +1,7 @@
 import { isTensorType, type ModelSignature, numericTensorTypes, type TensorSignature } from "../../columns/tensor.js";
 import { z } from "../../base/zod.js";
 import { isPlainUrl } from "./uri.js";
-import { autoOrCount, checking, count, type Refuse, text } from "./values.js";
+import { attempt, autoOrCount, checking, countFrom, plan, type Refuse, secret, text } from "./values.js";
 
 /** The body of a request: JSON in which a text `{{NAME}}` stands for values of the batch. */
 type RequestTemplate = Readonly<Record<string, unknown>>;
@@ -184,6 +184,7 @@ export const server = z
   .strictObject({
     protocol: z
       .enum(["v2", "v1", "json", "openai"])
+      .meta(plan)
       .describe(
         "v2 is the Open Inference Protocol over HTTP, of Triton, KServe, MLServer and others; v1 is the REST API of TensorFlow Serving and KServe; json is any server that answers a POST of rows in JSON with predictions in JSON; openai is a language model behind /v1/chat/completions or /v1/embeddings, of OpenAI, vLLM, llama.cpp, TGI and gateways: see prompts.md.",
       ),
@@ -195,43 +196,51 @@ export const server = z
         "URL of the server, without /v2 or /v1; or a list of servers that have the same model. For openai also the base URL that clients of OpenAI take, as https://api.openai.com/v1.",
       ),
     tls: tls.optional(),
-    name: modelName.optional().describe("For v2, v1 and openai: name of the model at the server."),
+    name: modelName.optional().meta(plan).describe("For v2, v1 and openai: name of the model at the server."),
     path: text
       .regex(/^\/[^\s#]*$/, "expected a path such as /invocations")
       .optional()
+      .meta(plan)
       .describe("For json: path of the predictions at the server, such as /invocations."),
     version: pathPart("version")
       .optional()
+      .meta(plan)
       .describe(
         'For v2 and v1: version of the model. Default: the one that the server names when the run is planned. For openai: the name of the model that answers must have, such as gpt-4o-mini-2024-07-18; "*" allows any. Default: the name in the first answer.',
       ),
     request: requestForm
       .optional()
+      .meta(plan)
       .describe(
         'For v1 and json: instances sends a list of rows, inputs a list for each input, dataframe_split (json) the rows and the names of the inputs. For json also a mapping that is the body of requests, in which "{{instances}}", "{{records}}", "{{inputs}}", "{{dataframe_split}}" or the name of an input in such braces stands for values. Default: instances.',
       ),
     response: responsePath
       .optional()
+      .meta(plan)
       .describe(
         "For v1 and json: where answers have the predictions, as data.scores. Default: predictions; for v1 with request: inputs, outputs.",
       ),
-    signature: signature.optional(),
+    signature: signature.optional().meta(plan),
     auth: z
       .enum(["bearer", "sigv4"])
       .optional()
       .describe(
         "bearer sends token. For json also sigv4: requests are signed for AWS (SageMaker, API Gateway), with the credentials of the environment as for S3. Default: bearer with a token, else headers alone.",
       ),
-    token: text.optional().describe("Token that requests carry as Authorization: Bearer, best from the environment."),
+    token: text
+      .optional()
+      .meta(secret)
+      .describe("Token that requests carry as Authorization: Bearer, best from the environment."),
     headers: requestHeaders
       .optional()
+      .meta(secret)
       .describe("More headers of each request, as api-key: ${API_KEY}. Their values are treated as secrets."),
-    timeout: count(1, 3600)
+    timeout: countFrom(1, 3600)
       .optional()
       .describe(
         "Time limit of a request, in seconds. A request that takes longer is retried until retry.max_seconds. Default: 60; for openai 600.",
       ),
-    tries: count(1, 10)
+    tries: countFrom(1, 10)
       .optional()
       .describe("For openai: how often a row is asked until its answer is as model.response says. Default: 2."),
     flush_seconds: z
@@ -249,6 +258,7 @@ export const server = z
       ),
   })
   .superRefine(checking(checkKeys))
+  .meta(attempt)
   .describe("A model that a server has, in place of path. See served-models.md.") satisfies z.ZodType<ServerSpec>;
 
 /** Keys that only some protocols take. */

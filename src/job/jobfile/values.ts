@@ -19,8 +19,22 @@ export function checking<T>(check: (given: T, refuse: Refuse) => void): (given: 
   };
 }
 
+/**
+ * What a changed key means for a run that is planned already. `plan`: the run is refused (66) where its rows would differ, or
+ * keeps what its plan says. `attempt`: it applies from the next attempt on. `verdict`: it applies until the verdict is made,
+ * which records it. `secret`: of the attempt, and no message shows it; `${file:…}` may stand for it.
+ */
+type KeyClass = "plan" | "attempt" | "verdict" | "secret";
+
+/* The class stands at the key, as `.meta(plan)`; a key without one has that of the keys around it. */
+const classed = (keyClass: KeyClass): { readonly class: KeyClass } => ({ class: keyClass });
+export const plan = classed("plan");
+export const attempt = classed("attempt");
+export const verdict = classed("verdict");
+export const secret = classed("secret");
+
 /** A number, or the text of one where `${…}` put it. */
-export function count(minimum: number, maximum: number): z.ZodType<number> {
+export function countFrom(minimum: number, maximum: number): z.ZodType<number> {
   const error = `expected a number from ${minimum} to ${maximum}`;
   return numberOrText(minimum, maximum, error);
 }

@@ -249,7 +249,7 @@ function bindPadded(
 function bindMask(
   input: TensorSignature,
   { mask_of: of }: MaskSource,
-  bound: readonly InputBinding[],
+  bound: ReadonlyMap<string, InputBinding>,
   request: Binding,
 ): InputBinding {
   const what = `model.inputs.${input.name}.mask_of`;
@@ -261,21 +261,14 @@ function bindMask(
       `its inputs are ${names.join(", ")}`,
     );
   }
-  const masked = bound.find((binding) => binding.input === of);
+  const masked = bound.get(of);
   if (masked?.kind !== "padded") {
     throw request.refuse(
       `${what} names \`${of}\`, which is not padded`,
       `only lists that are padded have a mask: model.inputs: { ${of}: { column: …, pad: { to: 128 } } }`,
     );
   }
-  const fixed = input.shape[1] ?? null;
-  if (fixed !== null && (masked.shrink || fixed !== masked.width)) {
-    const width = `${masked.width} elements${masked.shrink ? ", or fewer" : ""}`;
-    throw request.refuse(
-      `input \`${input.name}\` is ${showTensor(input)}, the rows of \`${of}\` are padded to ${width}`,
-      "a mask is as wide as its input",
-    );
-  }
+  requireWidth(input, { ...masked, of, unit: "elements" }, request);
   return { kind: "mask", input: input.name, dtype, of };
 }
 
@@ -366,7 +359,7 @@ function bindTokens(input: TensorSignature, source: TokensSource, request: Bindi
   const shrink = source.shrink ?? (fixed === null && masks.length > 0);
   const types = madeFrom(input.name, "types_of", request);
   for (const one of [...masks, ...types]) {
-    requireWidth(one, { width, shrink, of: input.name }, request);
+    requireWidth(one, { width, shrink, of: input.name, unit: "tokens" }, request);
   }
   const { sha256: tokenizer, cut, side, padId: value = 0 } = facts;
   const sorted = shrink && input.shape[0] === null;
@@ -415,14 +408,14 @@ function derivedOf(input: TensorSignature, request: Binding): DerivedInput {
 
 function requireWidth(
   input: TensorSignature,
-  { width, shrink, of }: { readonly width: number; readonly shrink: boolean; readonly of: string },
+  { width, shrink, of, unit }: Pick<PaddedBinding, "width" | "shrink"> & { readonly of: string; readonly unit: string },
   request: Binding,
 ): void {
   const fixed = input.shape[1] ?? null;
   if (fixed !== null && (shrink || fixed !== width)) {
     throw request.refuse(
-      `input \`${input.name}\` is ${showTensor(input)}, the rows of \`${of}\` have ${width} tokens${shrink ? ", or fewer" : ""}`,
-      "set shrink: false, and max to that length; or export the model with that dimension free",
+      `input \`${input.name}\` is ${showTensor(input)}, the rows of \`${of}\` have ${width} ${unit}${shrink ? ", or fewer" : ""}`,
+      "a mask is as wide as its input: set shrink: false, and that length; or export the model with that dimension free",
     );
   }
 }
@@ -444,14 +437,12 @@ function bindInputs(request: Binding): Pick<Contract, "inputs" | "fixedBatchRows
   const others = signature.inputs.filter(
     ({ name }) => maskSource(request, name) === undefined && !isMadeWithTokens(name, request),
   );
-  const bound = others.map((input) => bindInput(input, request));
+  const bound = new Map(others.map((input) => [input.name, bindInput(input, request)]));
   const inputs = signature.inputs.flatMap((input) => {
     const source = maskSource(request, input.name);
     return isMadeWithTokens(input.name, request)
       ? []
-      : source === undefined
-        ? bindingOf(bound, input.name)
-        : bindMask(input, source, bound, request);
+      : (bound.get(input.name) ?? (source && bindMask(input, source, bound, request)) ?? []);
   });
   return { inputs, fixedBatchRows: fixedRows(request) };
 }
@@ -459,14 +450,6 @@ function bindInputs(request: Binding): Pick<Contract, "inputs" | "fixedBatchRows
 function maskSource(request: Binding, input: string): MaskSource | undefined {
   const source = sourceOf(request, input);
   return source !== undefined && "mask_of" in source ? source : undefined;
-}
-
-function bindingOf(bound: readonly InputBinding[], input: string): InputBinding {
-  const found = bound.find((binding) => binding.input === input);
-  if (found === undefined) {
-    throw new RangeError(`input ${input} was not bound`);
-  }
-  return found;
 }
 
 function fixedRows(request: Binding): number | null {

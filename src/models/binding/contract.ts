@@ -31,9 +31,7 @@ interface ReuseBinding {
  * The part of a contract that a decoder needs: the row filter, a column for each input, cast and packed, then the
  * carried columns as they are.
  */
-export interface Projection extends Pick<Contract, "passthrough" | "expressions" | "cast" | "missing"> {
-  readonly inputs: readonly InputBinding[];
-}
+export type Projection = Pick<Contract, "inputs" | "passthrough" | "expressions" | "cast" | "missing">;
 
 /** The part of a contract that decides how numbers become elements of a tensor. */
 export type CastRules = Pick<Contract, "cast" | "missing">;
@@ -254,8 +252,7 @@ export const lineageColumns = [
 export const rowNumberColumn = { name: "_row", type: "int64" } as const satisfies { name: string; type: ColumnType };
 
 export function withRowNumbers(rows: OutputRows, numbers: () => BigInt64Array<ArrayBuffer>): OutputRows {
-  const column: FixedColumn = { kind: "fixed", elementsPerValue: 1, data: numbers(), valid: undefined };
-  return { ...rows, columns: [...rows.columns, { ...rowNumberColumn, column }] };
+  return { ...rows, columns: [...rows.columns, { ...rowNumberColumn, column: longs(numbers()) }] };
 }
 
 export interface Lineage {
@@ -271,15 +268,14 @@ export function withLineage(rows: OutputRows, { runId, modelSha256, scoredAtMs }
   const values = [
     sameText(runId, rowCount),
     sameText(modelSha256, rowCount),
-    {
-      kind: "fixed",
-      elementsPerValue: 1,
-      data: new BigInt64Array(rowCount).fill(scoredAt),
-      valid: undefined,
-    } satisfies FixedColumn,
+    longs(new BigInt64Array(rowCount).fill(scoredAt)),
   ] as const;
   const added = lineageColumns.map(({ name, type }, index) => ({ name, type, column: values[index] ?? values[0] }));
   return { ...rows, columns: [...rows.columns, ...added] };
+}
+
+function longs(data: BigInt64Array<ArrayBuffer>): FixedColumn {
+  return { kind: "fixed", elementsPerValue: 1, data, valid: undefined };
 }
 
 function sameText(text: string, rowCount: number): BytesColumn {

@@ -54,8 +54,6 @@ function parsed(text: string): unknown {
 
 /** What is known of a model from its file, apart from its inputs and outputs. */
 export interface ModelTraits {
-  /** The program that exported it; "" where the file does not say. */
-  readonly producer: string;
   /** Outputs that are no tensors, with their ONNX types: "seq(map(int64,tensor(float)))". */
   readonly otherOutputs: readonly { readonly name: string; readonly type: string }[];
   /** The model's operators that compute a scale from all values of a batch, each once. */
@@ -66,23 +64,11 @@ export interface ModelTraits {
   readonly features: FeatureOrder | undefined;
 }
 
-/** How an output becomes a tensor, by the program that exported the model. */
-const exporters: readonly { readonly producer: RegExp; readonly remedy: string }[] = [
-  { producer: /skl2onnx/i, remedy: "export the model with options={'zipmap': False} (skl2onnx)" },
-  { producer: /onnxmltools/i, remedy: "export the model with zipmap=False (onnxmltools)" },
-  {
-    producer: /catboost/i,
-    remedy: "CatBoost's ONNX export has no option for it: take the ZipMap out of the file, as docs/models.md shows",
-  },
-];
-const anyExporter =
-  "export the model with zipmap=False (skl2onnx: options={'zipmap': False}), or take the ZipMap out of the file, as docs/models.md shows";
-
 /** What to do for an output that is no tensor. A classifier's map of probabilities is made by a ZipMap, a sequence is not. */
-export function tensorRemedy({ producer, otherOutputs }: ModelTraits, output: string | undefined): string {
+export function tensorRemedy({ otherOutputs }: ModelTraits, output: string | undefined): string {
   const type = otherOutputs.find(({ name }) => name === output)?.type ?? "map(";
   return type.includes("map(")
-    ? (exporters.find((exporter) => exporter.producer.test(producer))?.remedy ?? anyExporter)
+    ? "export the model with zipmap=False (skl2onnx: options={'zipmap': False}), or take the ZipMap out of the file, as docs/models.md shows"
     : "export the model with one tensor in its place, whose first dimension is the batch's";
 }
 
@@ -129,7 +115,6 @@ export interface ServedFacts {
 
 /** Traits of a model whose file is not known. */
 export const unknownTraits: ModelTraits = {
-  producer: "",
   otherOutputs: [],
   batchScales: [],
   hasTrees: false,

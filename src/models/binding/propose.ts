@@ -149,26 +149,15 @@ function proposeInputs(request: ProposalRequest): Proposal["inputs"] {
   }
   if (others.length > 0 || input.dtype === "string") {
     const missing = signature.inputs.find(({ name }) => !columns.some((column) => column.name === name)) ?? input;
+    const hint = "rename the columns, or write the spec by hand: model.inputs lists the columns of each input";
+    const padding = `; where lists are padded: ${padExample(input, "LIST")}, and their mask is { mask_of: ${input.name} }`;
     throw refuse(
       asked(request),
       `no column is called like input \`${missing.name}\``,
-      `rename the columns, or write the spec by hand: model.inputs lists the columns of each input${paddingHint(request)}`,
+      columns.some(isOfLists) ? hint + padding : hint,
     );
   }
   return { [input.name]: featuresFor(input, request) };
-}
-
-/** If a list column is padded for one input, another input that no column matches is usually its mask. */
-function paddingHint({ signature: { inputs }, columns }: ProposalRequest): string {
-  const lists = columns.filter(({ type }) => type !== undefined && isList(type));
-  const wide = inputs.filter(({ shape }) => shape.length === 2);
-  const padded = wide.find(({ name }) => lists.some((column) => column.name === name)) ?? wide[0];
-  const list = lists.find(({ name }) => name === padded?.name) ?? lists[0];
-  if (padded === undefined || list === undefined) {
-    return "";
-  }
-  const mask = wide.find((input) => input !== padded && !columns.some(({ name }) => name === input.name));
-  return `; where lists are padded: ${padExample(padded, list.name)}${mask === undefined ? "" : `, and their mask is { ${mask.name}: { mask_of: ${padded.name} } }`}`;
 }
 
 function asked(request: ProposalRequest): ContractRequest {

@@ -1,14 +1,23 @@
 import { BinaryReader, BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 
-// Field numbers of onnx.proto3: ModelProto.graph, functions; GraphProto.node, initializer, sparse_initializer, input,
-// output; NodeProto.input, output, op_type, attribute, domain; AttributeProto.name, g, graphs; ValueInfoProto.name,
-// type; TypeProto.tensor_type; TypeProto.Tensor.elem_type; TensorProto.name.
-const modelFields = { graph: 7, functions: 25 } as const;
-const graphFields = { node: 1, name: 2, initializer: 5, sparse: 15, input: 11, output: 12 } as const;
-const nodeFields = { input: 1, output: 2, opType: 4, attribute: 5, domain: 7 } as const;
-const attributeFields = { name: 1, graph: 6, graphs: 11 } as const;
-const valueFields = { name: 1, type: 2 } as const;
-const tensorName = 8;
+// Field numbers of onnx.proto3.
+export const modelFields = { graph: 7, functions: 25 } as const;
+export const graphFields = {
+  node: 1,
+  name: 2,
+  initializer: 5,
+  sparse: 15,
+  input: 11,
+  output: 12,
+  valueInfo: 13,
+} as const;
+export const nodeFields = { input: 1, output: 2, opType: 4, attribute: 5, domain: 7 } as const;
+const attributeFields = { name: 1, i: 3, s: 4, t: 5, graph: 6, floats: 7, ints: 8, strings: 9, graphs: 11 } as const;
+/** ValueInfoProto; its type is a TypeProto, whose field 1 is that of a tensor, whose field 1 is the type of elements. */
+export const valueFields = { name: 1, type: 2 } as const;
+const tensorFields = { dataType: 2, floats: 4, name: 8, raw: 9, doubles: 10, docString: 12 } as const;
+/** TensorProto.DataType. */
+const [floatType, doubleType] = [1, 11];
 
 /** A node of a graph. */
 export interface OnnxNode {
@@ -41,69 +50,44 @@ export interface OnnxGraph {
   readonly rest: readonly Uint8Array[];
 }
 
-/** The graph of a serialized ModelProto; undefined: it has functions, subgraphs or sparse constants. */
-export function readGraph(model: Uint8Array): OnnxGraph | undefined {
+/** The graph of a serialized ModelProto. @throws RangeError for functions, subgraphs and sparse constants */
+export function readGraph(model: Uint8Array): OnnxGraph {
   const graph = { nodes: [] as OnnxNode[], inputs: [] as Named[], outputs: [] as Named[], constants: [] as Named[] };
   const rest: Uint8Array[] = [];
   for (const { field, content, raw } of fieldsIn(model)) {
     if (field === modelFields.functions) {
-      return undefined;
+      throw new RangeError("it has functions");
     }
     if (field !== modelFields.graph || content === undefined) {
       rest.push(raw);
-    } else if (!readInto(graph, content)) {
-      return undefined;
+      continue;
+    }
+    for (const { field: part, content: bytes = new Uint8Array() } of fieldsIn(content)) {
+      if (part === graphFields.sparse) {
+        throw new RangeError("it has sparse constants");
+      } else if (part === graphFields.node) {
+        graph.nodes.push(readNode(bytes));
+      } else if (part === graphFields.input) {
+        graph.inputs.push({ name: textIn(bytes, valueFields.name), bytes });
+      } else if (part === graphFields.output) {
+        graph.outputs.push({ name: textIn(bytes, valueFields.name), bytes });
+      } else if (part === graphFields.initializer) {
+        graph.constants.push({ name: textIn(bytes, tensorFields.name), bytes });
+      }
     }
   }
   return { ...graph, rest };
 }
 
-function readInto(
-  graph: { nodes: OnnxNode[]; inputs: Named[]; outputs: Named[]; constants: Named[] },
-  message: Uint8Array,
-): boolean {
-  for (const { field, content } of fieldsIn(message)) {
-    if (content === undefined) {
-      continue;
-    }
-    if (field === graphFields.sparse) {
-      return false;
-    }
-    if (field === graphFields.node) {
-      const node = readNode(content);
-      if (node === undefined) {
-        return false;
-      }
-      graph.nodes.push(node);
-    } else if (field === graphFields.input) {
-      graph.inputs.push({ name: textIn(content, valueFields.name), bytes: content });
-    } else if (field === graphFields.output) {
-      graph.outputs.push({ name: textIn(content, valueFields.name), bytes: content });
-    } else if (field === graphFields.initializer) {
-      graph.constants.push({ name: textIn(content, tensorName), bytes: content });
-    }
-  }
-  return true;
-}
-
-/** undefined: an attribute is a graph, which may use any tensor of the graph around it. */
-function readNode(bytes: Uint8Array): OnnxNode | undefined {
+function readNode(bytes: Uint8Array): OnnxNode {
   const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
   const inputs: string[] = [];
   const outputs: string[] = [];
   const attributes = new Map<string, Uint8Array>();
-  let operator = "";
-  let domain = "";
-  for (const { field, content } of fieldsIn(bytes)) {
-    if (content === undefined) {
-      continue;
-    }
+  let [operator, domain] = ["", ""];
+  for (const { field, content = new Uint8Array() } of fieldsIn(bytes)) {
     if (field === nodeFields.attribute) {
-      const name = nameIn(content);
-      if (name === undefined) {
-        return undefined;
-      }
-      attributes.set(name, content);
+      attributes.set(nameIn(content), content);
     } else if (field === nodeFields.input) {
       inputs.push(decoder.decode(content));
     } else if (field === nodeFields.output) {
@@ -117,14 +101,14 @@ function readNode(bytes: Uint8Array): OnnxNode | undefined {
   return { operator, domain: domain === "ai.onnx" ? "" : domain, inputs, outputs, attributes, bytes };
 }
 
-/** The name of an attribute; undefined: it is a graph. Reads the tags alone, as lists of numbers are long. */
-function nameIn(attribute: Uint8Array): string | undefined {
+/** Reads the tags alone, as lists of numbers are long. @throws RangeError for a graph, which may use any tensor around it */
+function nameIn(attribute: Uint8Array): string {
   const reader = new BinaryReader(attribute);
   let name = "";
   while (reader.pos < reader.len) {
     const [field, wire] = reader.tag();
     if (field === attributeFields.graph || field === attributeFields.graphs) {
-      return undefined;
+      throw new RangeError("it has subgraphs");
     }
     if (field === attributeFields.name) {
       name = reader.string();
@@ -236,7 +220,7 @@ export function* fieldsIn(message: Uint8Array): Generator<Field, void, undefined
 }
 
 /** The contents of each occurrence of a field. */
-export function* messagesIn(message: Uint8Array, wanted: number): Generator<Uint8Array, void, undefined> {
+function* messagesIn(message: Uint8Array, wanted: number): Generator<Uint8Array, void, undefined> {
   for (const { field, content } of fieldsIn(message)) {
     if (field === wanted && content !== undefined) {
       yield content;
@@ -253,38 +237,25 @@ export function textIn(message: Uint8Array, wanted: number): string {
   return new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(last);
 }
 
-// Field numbers of onnx.proto3: AttributeProto.i, s, t, floats, ints, strings; TensorProto.dims, data_type, float_data,
-// int32_data, raw_data, double_data.
-const valueOfAttribute = { i: 3, s: 4, t: 5, floats: 7, ints: 8, strings: 9 } as const;
-const fieldsOfTensor = { dims: 1, dataType: 2, floats: 4, int32s: 5, raw: 9, doubles: 10 } as const;
-/** TensorProto.DataType. */
-const dataTypes = { float: 1, uint8: 2, double: 11 } as const;
-
 /** The attributes of a node, by name: serialized AttributeProtos. */
 export type Attributes = ReadonlyMap<string, Uint8Array>;
 
 /** A list of integers; empty where it is not set. @throws RangeError for one that no number holds exactly */
 export function integersIn(attributes: Attributes, name: string): Float64Array {
-  return Float64Array.from(numbersOf(attributes, { name, field: valueOfAttribute.ints, read: integerOf }));
+  return Float64Array.from(numbersIn(attributes, name, attributeFields.ints, integerOf));
 }
 
 /** The same, of any size. */
 export function longsIn(attributes: Attributes, name: string): bigint[] {
-  return numbersOf(attributes, { name, field: valueOfAttribute.ints, read: longOf });
+  return numbersIn(attributes, name, attributeFields.ints, (reader) => BigInt(reader.int64()));
 }
 
 /** A list of floats; empty where it is not set. */
 export function floatsIn(attributes: Attributes, name: string): Float64Array {
-  return Float64Array.from(numbersOf(attributes, { name, field: valueOfAttribute.floats, read: floatOf }));
+  return Float64Array.from(numbersIn(attributes, name, attributeFields.floats, (reader) => reader.float()));
 }
 
-interface ListField<T> {
-  readonly name: string;
-  readonly field: number;
-  readonly read: (reader: BinaryReader) => T;
-}
-
-function numbersOf<T>(attributes: Attributes, { name, field, read }: ListField<T>): T[] {
+function numbersIn<T>(attributes: Attributes, name: string, field: number, read: (reader: BinaryReader) => T): T[] {
   const values: T[] = [];
   visit(attributes, name, field, (reader, wire) => {
     readPacked(reader, wire, () => values.push(read(reader)));
@@ -308,7 +279,7 @@ export function textsIn(attributes: Attributes, name: string): string[] {
   const known = new Map<number, string>(); // few differ, by length: decoding each takes long
   const values: string[] = [];
   const decoder = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true });
-  visit(attributes, name, valueOfAttribute.strings, (reader) => {
+  visit(attributes, name, attributeFields.strings, (reader) => {
     const bytes = reader.bytes();
     const before = known.get(bytes.length);
     const text = before !== undefined && isAscii(bytes, before) ? before : decoder.decode(bytes);
@@ -329,83 +300,73 @@ function isAscii(bytes: Uint8Array, text: string): boolean {
 
 /** A text; undefined where it is not set. */
 export function attributeText(attributes: Attributes, name: string): string | undefined {
-  let value: string | undefined;
-  visit(attributes, name, valueOfAttribute.s, (reader) => {
-    value = new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(reader.bytes());
-  });
-  return value;
+  return valueIn(attributes, name, attributeFields.s, (reader) =>
+    new TextDecoder("utf-8", { fatal: true, ignoreBOM: true }).decode(reader.bytes()),
+  );
 }
 
 /** An integer; undefined where it is not set. */
 export function integerIn(attributes: Attributes, name: string): number | undefined {
-  let value: number | undefined;
-  visit(attributes, name, valueOfAttribute.i, (reader) => {
-    value = integerOf(reader);
+  return valueIn(attributes, name, attributeFields.i, integerOf);
+}
+
+interface NumericTensor {
+  readonly dataType: number;
+  readonly values: Float64Array;
+}
+
+/** The numbers of a tensor of floats or doubles of one dimension; undefined: not set. */
+export function tensorIn(attributes: Attributes, name: string): NumericTensor | undefined {
+  return valueIn(attributes, name, attributeFields.t, (reader) => tensorOf(reader.bytes()));
+}
+
+function valueIn<T>(
+  attributes: Attributes,
+  name: string,
+  field: number,
+  read: (reader: BinaryReader) => T,
+): T | undefined {
+  let value: T | undefined;
+  visit(attributes, name, field, (reader) => {
+    value = read(reader);
   });
   return value;
 }
 
-/** The numbers of a tensor of floats, doubles or bytes of one dimension; undefined: not set. */
-export function tensorIn(
-  attributes: Attributes,
-  name: string,
-): { readonly dataType: number; readonly values: Float64Array } | undefined {
-  let found: { readonly dataType: number; readonly values: Float64Array } | undefined;
-  visit(attributes, name, valueOfAttribute.t, (reader) => {
-    found = tensorOf(reader.bytes());
-  });
-  return found;
-}
-
 /** The numbers of a serialized TensorProto. @throws RangeError for types, or places of its bytes, that are not known */
-export function tensorOf(message: Uint8Array): { readonly dataType: number; readonly values: Float64Array } {
+export function tensorOf(message: Uint8Array): NumericTensor {
   const reader = new BinaryReader(message);
   const numbers: number[] = [];
   let raw: Uint8Array | undefined;
   let dataType = 0;
-  const packed = (wire: WireType, read: () => number): void => {
-    readPacked(reader, wire, () => numbers.push(read()));
-  };
   while (reader.pos < reader.len) {
     const [field, wire] = reader.tag();
-    if (field === fieldsOfTensor.dataType) {
+    if (field === tensorFields.dataType) {
       dataType = reader.int32();
-    } else if (field === fieldsOfTensor.floats) {
-      packed(wire, () => reader.float());
-    } else if (field === fieldsOfTensor.doubles) {
-      packed(wire, () => reader.double());
-    } else if (field === fieldsOfTensor.int32s) {
-      packed(wire, () => reader.int32());
-    } else if (field === fieldsOfTensor.raw) {
+    } else if (field === tensorFields.floats) {
+      readPacked(reader, wire, () => numbers.push(reader.float()));
+    } else if (field === tensorFields.doubles) {
+      readPacked(reader, wire, () => numbers.push(reader.double()));
+    } else if (field === tensorFields.raw) {
       raw = reader.bytes();
-    } else if (field > fieldsOfTensor.dataType && field !== nameOfTensor && field !== documentation) {
+    } else if (field > tensorFields.dataType && field !== tensorFields.name && field !== tensorFields.docString) {
       throw new RangeError(`a tensor with field ${field}`); // other types, or bytes in other files
     } else {
       reader.skip(wire, field);
     }
   }
-  if (!(Object.values(dataTypes) as number[]).includes(dataType)) {
+  if (dataType !== floatType && dataType !== doubleType) {
     throw new RangeError(`a tensor of data type ${dataType}`);
   }
-  return { dataType, values: raw === undefined ? Float64Array.from(numbers) : numbersIn(raw, dataType) };
+  return { dataType, values: raw === undefined ? Float64Array.from(numbers) : rawNumbers(raw, dataType) };
 }
 
-const nameOfTensor = 8;
-const documentation = 12;
-
-function numbersIn(raw: Uint8Array, dataType: number): Float64Array {
+function rawNumbers(raw: Uint8Array, dataType: number): Float64Array {
   const view = new DataView(raw.buffer, raw.byteOffset, raw.byteLength);
-  const size = dataType === dataTypes.float ? 4 : dataType === dataTypes.double ? 8 : 1;
-  const values = new Float64Array(Math.floor(raw.length / size));
-  for (let index = 0; index < values.length; index += 1) {
-    values[index] =
-      size === 4
-        ? view.getFloat32(index * 4, true)
-        : size === 8
-          ? view.getFloat64(index * 8, true)
-          : view.getUint8(index);
-  }
-  return values;
+  const isFloat = dataType === floatType;
+  return Float64Array.from({ length: Math.floor(raw.length / (isFloat ? 4 : 8)) }, (_, index) =>
+    isFloat ? view.getFloat32(index * 4, true) : view.getFloat64(index * 8, true),
+  );
 }
 
 function visit(
@@ -414,11 +375,7 @@ function visit(
   wanted: number,
   take: (reader: BinaryReader, wire: WireType) => void,
 ): void {
-  const attribute = attributes.get(name);
-  if (attribute === undefined) {
-    return;
-  }
-  const reader = new BinaryReader(attribute);
+  const reader = new BinaryReader(attributes.get(name) ?? new Uint8Array());
   while (reader.pos < reader.len) {
     const [field, wire] = reader.tag();
     if (field === wanted) {
@@ -427,14 +384,6 @@ function visit(
       reader.skip(wire, field);
     }
   }
-}
-
-function longOf(reader: BinaryReader): bigint {
-  return BigInt(reader.int64());
-}
-
-function floatOf(reader: BinaryReader): number {
-  return reader.float();
 }
 
 /** Small ones without a BigInt, which takes long. */

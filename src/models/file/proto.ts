@@ -15,6 +15,18 @@ export interface OnnxProto {
   readonly metadataProps: ReadonlyMap<string, string>;
   /** The distinct `location`s of tensors stored outside the file, sorted. */
   readonly externalData: readonly string[];
+  /** Types as ONNX Runtime writes them: "seq(map(int64,tensor(float)))". */
+  readonly inputs: readonly NamedType[];
+  readonly outputs: readonly NamedType[];
+  /** Names of constants: an input of such a name is optional. */
+  readonly constants: ReadonlySet<string>;
+  /** Also those of its functions and inner graphs. */
+  readonly operators: ReadonlySet<string>;
+}
+
+interface NamedType {
+  readonly name: string;
+  readonly type: string;
 }
 
 interface Leaf {
@@ -90,7 +102,8 @@ export function readOnnxProto(bytes: Uint8Array): OnnxProto {
   const scalars = { irVersion: 0n, modelVersion: 0n, producerName: "", producerVersion: "", domain: "", docString: "" };
   const opsets = new Map<string, OnnxProto["opsetImports"][number]>();
   const metadataProps = new Map<string, string>();
-  const locations = new Set<string>();
+  const [locations, constants, operators] = [new Set<string>(), new Set<string>(), new Set<string>()];
+  const [inputs, outputs]: [NamedType[], NamedType[]] = [[], []];
   let graphs = 0;
   const textOf = (key: "producerName" | "producerVersion" | "domain" | "docString"): Leaf =>
     text((value) => (scalars[key] = value));
@@ -98,10 +111,12 @@ export function readOnnxProto(bytes: Uint8Array): OnnxProto {
   const tensor: Fields = { 13: entry((key, value) => key === "location" && locations.add(value)) };
   const sparseTensor: Fields = { 1: tensor, 2: tensor };
   const attribute: Fields = { 5: tensor, 10: tensor, 22: sparseTensor, 23: sparseTensor };
-  const node: Fields = { 5: attribute };
+  const node: Fields = { 4: text((operator) => operators.add(operator)), 5: attribute };
   const graph: Fields = { 1: node, 5: tensor, 15: sparseTensor };
   attribute[6] = graph;
   attribute[11] = graph;
+  const constant: Fields = { ...tensor, 8: text((name) => constants.add(name)) };
+  const outermost: Fields = { ...graph, 5: constant, 11: namedType(inputs), 12: namedType(outputs) };
   walk(new BinaryReader(bytes), bytes.length, {
     1: integer((version) => (scalars.irVersion = version)),
     2: textOf("producerName"),
@@ -111,7 +126,7 @@ export function readOnnxProto(bytes: Uint8Array): OnnxProto {
     6: textOf("docString"),
     7: message((reader, end) => {
       graphs += 1;
-      walk(reader, end, graph, 1);
+      walk(reader, end, outermost, 1);
     }),
     8: message((reader, end) => {
       const opset = { domain: "", version: 0n };
@@ -124,39 +139,30 @@ export function readOnnxProto(bytes: Uint8Array): OnnxProto {
   if (graphs === 0) {
     throw new Error("it holds no graph");
   }
-  return { ...scalars, opsetImports: [...opsets.values()], metadataProps, externalData: [...locations].toSorted() };
+  const [opsetImports, externalData] = [[...opsets.values()], [...locations].toSorted()];
+  return { ...scalars, opsetImports, metadataProps, externalData, inputs, outputs, constants, operators };
 }
 
 /** Operators of ONNX and ONNX Runtime that quantise an input by its smallest and largest value. */
 const dynamicQuantizers = new Set(["DynamicQuantizeLinear", "DynamicQuantizeMatMul", "DynamicQuantizeLSTM"]);
 
-/** Reads traits of a serialized ModelProto that `readOnnxProto` has parsed. Damage is left for ONNX Runtime to report. */
-export function readTraits(
-  bytes: Uint8Array,
-  { producerName, externalData, metadataProps }: Pick<OnnxProto, "producerName" | "externalData" | "metadataProps">,
-): ModelTraits {
-  const operators = new Set<string>();
-  const outputs: { name: string; type: string }[] = [];
-  const node: Fields = { 4: text((operator) => operators.add(operator)) };
-  const graph: Fields = { 1: node };
-  node[5] = { 6: graph, 11: graph };
-  const output = message((reader, end) => {
-    const value = { name: "", type: "unknown" };
-    walk(reader, end, { 1: text((name) => (value.name = name)), 2: typeField((type) => (value.type = type), 0) });
-    outputs.push(value);
-  });
-  try {
-    walk(new BinaryReader(bytes), bytes.length, { 7: { ...graph, 12: output }, 25: { 7: node } });
-  } catch {
-    // ONNX Runtime refuses a damaged model with a better message.
-  }
+/** What is known of a model from its file, apart from its inputs and outputs. */
+export function traitsOf({ externalData, metadataProps, outputs, operators }: OnnxProto): ModelTraits {
   return {
-    producer: producerName,
     otherOutputs: outputs.filter(({ type }) => !type.startsWith("tensor(")),
     hasTrees: externalData.length === 0 && [...operators].some((name) => name.startsWith("TreeEnsemble")),
     batchScales: [...operators].filter((name) => dynamicQuantizers.has(name)).toSorted(),
     features: orderInMetadata(metadataProps),
   };
+}
+
+/** A ValueInfoProto. */
+function namedType(into: NamedType[]): Leaf {
+  return message((reader, end) => {
+    const found = { name: "", type: "unknown" };
+    walk(reader, end, { 1: text((name) => (found.name = name)), 2: typeField((type) => (found.type = type), 0) });
+    into.push(found);
+  });
 }
 
 /** Names of TensorProto.DataType, by number, as ONNX Runtime writes them. */
@@ -189,43 +195,4 @@ function typeField(take: (type: string) => void, depth: number): Leaf {
     });
     take(type);
   });
-}
-
-/** More bytes than the tag and length of any field take, which are ten each. */
-const maxHeaderBytes = 20;
-/** More fields than a model has: one for each function and pair of metadata, and a handful of others. */
-const maxFields = 16_384;
-const graphField = 7;
-
-/**
- * Checks that a large file is a ModelProto by its outermost fields, reading a few bytes of each.
- * @param read returns bytes [offset, offset + length) of the file
- * @throws Error when they are not the fields of a ModelProto, or there is no graph
- */
-export async function checkModelFields(
-  sizeBytes: number,
-  read: (offset: number, length: number) => Promise<Uint8Array>,
-): Promise<void> {
-  let offset = 0;
-  let hasGraph = false;
-  for (let fields = 0; offset < sizeBytes; fields += 1) {
-    if (fields === maxFields) {
-      throw new RangeError(`more than ${maxFields} fields`);
-    }
-    const header = new BinaryReader(await read(offset, Math.min(maxHeaderBytes, sizeBytes - offset)));
-    const [field, wire] = header.tag();
-    if (wire === WireType.LengthDelimited) {
-      hasGraph ||= field === graphField;
-      offset += header.uint32();
-    } else {
-      header.skip(wire, field);
-    }
-    offset += header.pos;
-  }
-  if (offset !== sizeBytes) {
-    throw new RangeError("a field runs past the end of the file");
-  }
-  if (!hasGraph) {
-    throw new Error("it holds no graph");
-  }
 }

@@ -1,16 +1,19 @@
 import { BinaryWriter, WireType } from "@bufbuild/protobuf/wire";
 import type { TextTensors } from "../../columns/tensor.js";
-import { elementTypeOf, fieldsIn, messagesIn, textIn, writeMessage, writeText } from "./graph.js";
+import {
+  fieldsIn,
+  graphFields,
+  modelFields,
+  nodeFields,
+  textIn,
+  valueFields,
+  writeMessage,
+  writeText,
+} from "./graph.js";
 import type { OnnxProto } from "./proto.js";
 
-// Field numbers of onnx.proto3: ModelProto.graph; GraphProto.node, initializer, input, output, value_info;
-// NodeProto.input, output, op_type; TensorProto.name; ValueInfoProto.name, type; TypeProto.tensor_type;
-// TypeProto.Tensor.elem_type, shape; TensorShapeProto.dim; TensorShapeProto.Dimension.dim_param.
-const modelGraph = 7;
-const graphFields = { node: 1, initializer: 5, input: 11, output: 12, valueInfo: 13 } as const;
-const nodeFields = { input: 1, output: 2, opType: 4 } as const;
-const tensorName = 8;
-const valueFields = { name: 1, type: 2 } as const;
+// Field numbers of onnx.proto3: TypeProto.tensor_type; TypeProto.Tensor.elem_type, shape; TensorShapeProto.dim;
+// TensorShapeProto.Dimension.dim_param.
 const tensorType = 1;
 const tensorFields = { elemType: 1, shape: 2 } as const;
 const shapeDimension = 1;
@@ -23,43 +26,21 @@ const uniqueSinceOpset = 11n;
 /** Larger models are not changed: each session would keep a copy of their bytes. */
 const maxModelBytes = 2 ** 24;
 
-/**
- * Finds the text inputs and outputs that `replaceTexts` can replace.
- * @param bytes a serialized ModelProto, which was parsed to `proto`
- */
-export function findTextTensors(bytes: Uint8Array, { opsetImports, externalData }: OnnxProto): TextTensors {
+/** Finds the text inputs and outputs that `replaceTexts` can replace. */
+export function findTextTensors(
+  { opsetImports, externalData, inputs, outputs, constants }: OnnxProto,
+  modelBytes: number,
+): TextTensors {
   const versions = opsetImports.filter(({ domain }) => domain === "" || domain === "ai.onnx");
-  if (versions.length === 0 || externalData.length > 0 || bytes.length > maxModelBytes) {
+  if (versions.length === 0 || externalData.length > 0 || modelBytes > maxModelBytes) {
     return noTexts;
   }
-  try {
-    const { inputs, outputs } = textsOf(bytes);
-    const hasUnique = versions.every(({ version }) => version >= uniqueSinceOpset);
-    return { inputs, outputs: hasUnique ? outputs : [] };
-  } catch {
-    return noTexts; // ONNX Runtime reports what is wrong with the model, if anything is
-  }
+  const hasUnique = versions.every(({ version }) => version >= uniqueSinceOpset);
+  return { inputs: textsOf(inputs).filter((name) => !constants.has(name)), outputs: hasUnique ? textsOf(outputs) : [] };
 }
 
-function textsOf(bytes: Uint8Array): TextTensors {
-  const inputs = new Set<string>();
-  const outputs = new Set<string>();
-  const constants: Uint8Array[] = [];
-  for (const graph of messagesIn(bytes, modelGraph)) {
-    for (const { field, content } of fieldsIn(graph)) {
-      if (content !== undefined && field === graphFields.initializer) {
-        constants.push(content);
-      } else if (content !== undefined && field === graphFields.input && elementTypeOf(content) === types.string) {
-        inputs.add(textIn(content, valueFields.name));
-      } else if (content !== undefined && field === graphFields.output && elementTypeOf(content) === types.string) {
-        outputs.add(textIn(content, valueFields.name));
-      }
-    }
-  }
-  for (const constant of inputs.size === 0 ? [] : constants) {
-    inputs.delete(textIn(constant, tensorName)); // an input with a default value is optional
-  }
-  return { inputs: [...inputs], outputs: [...outputs] };
+function textsOf(tensors: OnnxProto["inputs"]): string[] {
+  return tensors.flatMap(({ name, type }) => (type === "tensor(string)" ? [name] : []));
 }
 
 /**
@@ -85,15 +66,15 @@ export function replaceTexts(bytes: Uint8Array, { inputs, outputs }: TextTensors
   }
   const model = new BinaryWriter();
   // Protobuf merges several `graph` fields into one. Nodes must come in the order in which they run.
-  writeMessage(model, modelGraph, before.finish());
+  writeMessage(model, modelFields.graph, before.finish());
   for (const { field, content, raw } of fieldsIn(bytes)) {
-    if (field === modelGraph && content !== undefined) {
-      writeMessage(model, modelGraph, withIndexInputs(content, new Set(inputs)));
+    if (field === modelFields.graph && content !== undefined) {
+      writeMessage(model, modelFields.graph, withIndexInputs(content, new Set(inputs)));
     } else {
       model.raw(raw);
     }
   }
-  writeMessage(model, modelGraph, after.finish());
+  writeMessage(model, modelFields.graph, after.finish());
   return model.finish();
 }
 

@@ -108,30 +108,16 @@ function unreadable({ doing }: HttpEndpoint, artifactUri: string): JobError {
   });
 }
 
-/** Python that converts a model of a flavor to ONNX, by flavor. */
-const converters: Readonly<Record<string, string>> = {
-  sklearn: "skl2onnx.to_onnx(mlflow.sklearn.load_model(URI), X[:1], options={'zipmap': False})",
-  lightgbm: "onnxmltools.convert_lightgbm(mlflow.lightgbm.load_model(URI), initial_types=TYPES, zipmap=False)",
-  xgboost: "onnxmltools.convert_xgboost(mlflow.xgboost.load_model(URI), initial_types=TYPES)",
-  tensorflow: "tf2onnx.convert.from_keras(mlflow.tensorflow.load_model(URI))[0]",
-  pytorch: "torch.onnx.export(mlflow.pytorch.load_model(URI), X, dynamo=True).model_proto",
-};
-
 /** @param flavors undefined: MLmodel cannot be read */
 function notOnnxError(doing: string, uri: string, flavors: readonly string[] | undefined): JobError {
   if (flavors === undefined) {
     return new JobError("MODEL_INVALID", `${doing}: its MLmodel is damaged`, { hint: "log the model again" });
   }
   const has = flavors.length === 0 ? "no flavor at all" : flavors.join(", ");
-  const flavor = flavors.find((name) => Object.hasOwn(converters, name));
-  const convert = (flavor === undefined ? undefined : converters[flavor]) ?? "…  # the model as onnx.ModelProto";
   const [, name = "NAME"] = /^models:\/([^/@]+)/.exec(uri) ?? [];
-  const lines = [
-    "convert it in Python, then set model.path to the new version:",
-    `onx = ${convert.replace("URI", `"${uri}"`)}`,
-    `mlflow.onnx.log_model(onx, name="model", registered_model_name="${name}")`,
-  ];
-  return new JobError("MODEL_INVALID", `${doing}: it has no flavor onnx, but ${has}`, { hint: lines.join("\n    ") });
+  return new JobError("MODEL_INVALID", `${doing}: it has no flavor onnx, but ${has}`, {
+    hint: `convert it in Python (docs/converters.md), log it with mlflow.onnx.log_model(onx, name="model", registered_model_name="${name}"), and set model.path to the new version`,
+  });
 }
 
 function refusedBy({ status, said, place }: HttpAnswer, doing: string, url: string, hasLogin: boolean): JobError {

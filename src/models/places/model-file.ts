@@ -1,6 +1,6 @@
-import { lstat, open, readFile, realpath, stat } from "node:fs/promises";
+import { lstat, readFile, realpath, stat } from "node:fs/promises";
 import { dirname, isAbsolute, join, normalize, resolve, sep } from "node:path";
-import { checkModelFields, type OnnxProto, readOnnxProto, readTraits } from "../file/proto.js";
+import { type OnnxProto, readOnnxProto, traitsOf } from "../file/proto.js";
 import { findTextTensors } from "../file/texts.js";
 import { errnoOf, JobError, messageOf } from "../../base/errors.js";
 import { digestOfFile, sha256Of } from "../../base/sha256.js";
@@ -61,8 +61,8 @@ export async function openModelFile(path: string, refuse = notOnnx): Promise<Onn
   // The digest is valid only if nothing was written while the bytes were read.
   await check();
   const sha256 = digests.length === 1 ? main : sha256Of(digests.join("\n"));
-  const texts = findTextTensors(bytes, proto);
-  const traits = readTraits(bytes, proto);
+  const texts = findTextTensors(proto, bytes.length);
+  const traits = traitsOf(proto);
   return { path, name: path, sha256, sizeBytes, texts, traits, check, fileBytes: bytes.length, proto, externalData };
 }
 
@@ -73,12 +73,8 @@ export async function readModel(
 ): Promise<{ bytes: Uint8Array; proto: OnnxProto }> {
   let bytes: Uint8Array;
   try {
-    await refuseOtherFile(path, refuse);
     bytes = await readFile(path);
   } catch (error) {
-    if (error instanceof JobError) {
-      throw error;
-    }
     // Protobuf is limited to 2 GiB, as Node's readFile is: larger models keep their weights in other files.
     throw errnoOf(error) === "ERR_FS_FILE_TOO_LARGE" ? refuse(path, error) : unreadable(path, error);
   }
@@ -86,27 +82,6 @@ export async function readModel(
     return { bytes, proto: readOnnxProto(bytes) };
   } catch (cause) {
     throw refuse(path, cause);
-  }
-}
-
-/** A file of at most this size is read whole without a check of its outline. */
-const smallFileBytes = 16 * 1024 * 1024;
-
-/** Refuses a large file that is no model after reading a few bytes of it. */
-async function refuseOtherFile(path: string, refuse: (path: string, cause: unknown) => JobError): Promise<void> {
-  await using file = await open(path);
-  const { size } = await file.stat();
-  if (size <= smallFileBytes) {
-    return;
-  }
-  const bytes = Buffer.alloc(64);
-  try {
-    await checkModelFields(size, async (from, length) => {
-      const { bytesRead } = await file.read(bytes, 0, length, from);
-      return bytes.subarray(0, bytesRead);
-    });
-  } catch (error) {
-    throw errnoOf(error) === undefined ? refuse(path, error) : error;
   }
 }
 

@@ -1,26 +1,10 @@
 import type { AnswerFault } from "../../columns/types.js";
-import { assertNever, JobError } from "../../base/errors.js";
+import { JobError } from "../../base/errors.js";
 import { createCondition } from "../../base/promises.js";
-import { costOf, type Price, type ServerTraffic, type SpendingLimits, type TokenCount } from "../engine.js";
-import { encodedRequest, MalformedAnswer, ServerFault } from "../served/protocol.js";
-import {
-  type ModelServers,
-  type Refusal,
-  refusalKind,
-  refusalOf,
-  saidIn,
-  serverText,
-  urlAt,
-} from "../served/server.js";
-import {
-  openAsking,
-  post,
-  type RefusedRows,
-  refuseOverload,
-  type Turn,
-  usualAnswerBytes,
-  wasUnsent,
-} from "../served/turns.js";
+import { costOf, type Price, type SpendingLimits, type TokenCount } from "../engine.js";
+import { type EncodedRequest, encodedRequest, MalformedAnswer } from "../served/protocol.js";
+import { type ModelServers, type Refusal, type RefusalKind, urlAt } from "../served/server.js";
+import { openAsking, type Received, type RefusedRows, type Turn, usualAnswerBytes } from "../served/turns.js";
 import { type AskedPrompt, type ModelAnswer, type PromptTask, readAnswerBody, type RequestForm } from "./task.js";
 
 /** What became of a request, after retries. */
@@ -50,37 +34,18 @@ export interface ControlRequest {
   readonly answered: (answer: ModelAnswer) => void;
 }
 
-/** Sends prompts. */
-export interface PromptClient {
-  readonly traffic: ServerTraffic;
-  /**
-   * Sends a request until it is answered or refused.
-   * @throws JobError NETWORK (75) after all retries; QUOTA (67); PERMISSION, FILE_MISSING, MODEL_INVALID (64)
-   */
-  ask(request: PromptRequest): Promise<Asked & { readonly ms: number }>;
-  /** Ends all requests with the first error that ends the attempt: each of them would cost money. */
-  stop(error: unknown): void;
-}
-
 /** Failures of servers on a row, before it may be the row that makes them fail. */
 const faultsOfRow = 5;
 /** Equal refusals, before any answer, after which the requests are wrong and not the rows. */
 const equalRefusals = 20;
 
-export function openPromptClient(
-  kind: PromptTask["kind"],
-  servers: ModelServers,
-  openControl: () => ControlRequest,
-): PromptClient {
-  const asking = openAsking(servers, "asking", true);
+/** Sends prompts. */
+export function openPromptClient(kind: PromptTask["kind"], servers: ModelServers, openControl: () => ControlRequest) {
+  const path = kind === "embedding" ? "/embeddings" : "/chat/completions";
+  const how = { isEager: true, mayResend: false };
+  const asking = openAsking(servers, "asking", (server) => urlAt(server, path), how);
   /** How often the server refused a row before it answered any, by what it said. */
   const refusals = new Map<string, number>();
-
-  const postTo = ({ server }: Turn, { body }: AskedPrompt): ReturnType<typeof post> => {
-    const url = urlAt(server, kind === "embedding" ? "/embeddings" : "/chat/completions");
-    const encoded = encodedRequest([body], { "content-type": "application/json" });
-    return post(server, url, encoded, { mayResend: false, mostBytes: usualAnswerBytes });
-  };
 
   /** @throws JobError MODEL_INVALID if each of the first requests was refused, for the same reason */
   const countRefusal = (doing: string, message: string, hint: string): void => {
@@ -92,47 +57,11 @@ export function openPromptClient(
     }
   };
 
-  const send = async (request: PromptRequest, turn: Turn): Promise<Asked> => {
-    const doing = `asking ${serverText(turn.server)}`;
-    const received = await postTo(turn, request.asked).catch((error: unknown) => {
-      noteLost(request, error);
-      throw error;
-    });
-    const { status, headers, body } = received;
-    turn.heard(headers);
-
-    if (status !== 200) {
-      const refusal = { status, headers, said: received.said() };
-      const found = refusalOfPrompt(refusal, request.form);
-      switch (found.kind) {
-        case "row":
-          if (found.reason === undefined) {
-            const hint = "check model.sampling, model.response and model.server.name: only what they name is sent";
-            countRefusal(doing, found.message, hint);
-          }
-          return { kind: "refused", reason: found.reason, message: found.message };
-        case "form":
-          return found;
-        case "quota":
-          throw new JobError("QUOTA", `${doing}: ${found.message}`, {
-            hint: "answers so far and committed rows are kept: top up the account and run the same command to go on",
-          });
-        case "fault":
-          throw new ServerFault(found.message);
-        case "overloaded":
-          return refuseOverload(turn, found, headers);
-        case "gone":
-        case "other":
-          throw refusalOf(turn.server, doing, refusal);
-        default:
-          return assertNever(found);
-      }
-    }
-
+  const read = ({ body }: Received, doing: string, onLost: () => void): Asked => {
     try {
       return { kind: "answered", answer: readAnswerBody(body, kind) };
     } catch (error) {
-      noteLost(request, error);
+      onLost();
       if (error instanceof MalformedAnswer) {
         const hint =
           "check that model.server.url is a server of /chat/completions, or of /embeddings for model.prompt.input";
@@ -145,54 +74,55 @@ export function openPromptClient(
 
   /** Whether a server answers a small request. */
   const answersControl = async (turn: Turn): Promise<boolean> => {
-    const control = openControl();
-    turn.countRequest();
-    let answer: ModelAnswer;
-    try {
-      const received = await postTo(turn, control.asked);
-      if (received.status !== 200) {
-        return false;
-      }
-      answer = readAnswerBody(received.body, kind);
-    } catch (error) {
-      noteLost(control, error);
-      turn.server.signal.throwIfAborted();
+    const { asked, onLost, answered } = openControl();
+    const received = await asking.control(turn, { ...requestOf(asked), onLost });
+    if (received === undefined) {
       return false;
     }
-    control.answered(answer);
+    let answer: ModelAnswer;
+    try {
+      answer = readAnswerBody(received.body, kind);
+    } catch {
+      onLost();
+      return false;
+    }
+    answered(answer);
     return true;
   };
 
   return {
     traffic: asking.traffic,
+    /** Ends all requests with the first error that ends the attempt: each of them would cost money. */
     stop: asking.stop,
-    ask: (request) =>
+    /**
+     * Sends a request until it is answered or refused.
+     * @throws JobError NETWORK (75) after all retries; QUOTA (67); PERMISSION, FILE_MISSING, MODEL_INVALID (64)
+     */
+    ask: ({ asked, form, ready, onLost, tokens }: PromptRequest): Promise<Asked & { readonly ms: number }> =>
       asking.ask<Asked>({
+        ...requestOf(asked),
         rows: 1,
-        tokens: request.tokens,
+        tokens,
         mostFaults: faultsOfRow,
-        ready: request.ready,
-        send: (turn) => send(request, turn),
+        ready,
+        onLost,
+        read: (received, { doing }) => read(received, doing, onLost),
+        refused(found, refusal, { doing }) {
+          const refused = refusalOfPrompt(found, refusal, form, doing);
+          if (refused?.kind === "refused" && refused.reason === undefined) {
+            const hint = "check model.sampling, model.response and model.server.name: only what they name is sent";
+            countRefusal(doing, refused.message, hint);
+          }
+          return refused;
+        },
         works: async (turn, answered) => answered || (await answersControl(turn)),
       }),
   };
 }
 
-/** Counts a request whose answer was lost, unless it was never sent. */
-function noteLost({ onLost }: Pick<PromptRequest, "onLost">, error: unknown): void {
-  if (!wasUnsent(error)) {
-    onLost();
-  }
+function requestOf({ body }: AskedPrompt): { readonly encoded: EncodedRequest; readonly mostBytes: number } {
+  return { encoded: encodedRequest([body], { "content-type": "application/json" }), mostBytes: usualAnswerBytes };
 }
-
-/** An answer without a result. */
-type PromptRefusal =
-  /** The request of this row. */
-  | { readonly kind: "row"; readonly reason: AnswerFault | undefined; readonly message: string }
-  | Extract<Asked, { readonly kind: "form" }>
-  /** The account has no money left. */
-  | { readonly kind: "quota"; readonly message: string }
-  | Exclude<ReturnType<typeof refusalKind>, { readonly kind: "values" | "too large" }>;
 
 const quota =
   /insufficient_quota|billing_hard_limit|billing_not_active|insufficient (balance|credits|funds)|exceeded your current quota|credit balance is too low|out of credits/i;
@@ -203,36 +133,37 @@ const neverTaken = /request too large for .* tokens per min/i;
 const policy = /content_filter|content_policy|content management policy|invalid_prompt|flagged/i;
 const structured = /response_format|json_?\s?schema|structured output|grammar|guided/i;
 
-/** Classifies an answer without a result. @param form the form of the request */
-function refusalOfPrompt(refusal: Refusal, form: RequestForm): PromptRefusal {
-  const { status, said } = refusal;
-  const found = refusalKind(refusal);
+/** What an answer without a result means for its row; undefined: nothing. @throws JobError QUOTA: no money is left */
+function refusalOfPrompt(
+  { kind, message }: RefusalKind,
+  { status, said }: Refusal,
+  form: RequestForm,
+  doing: string,
+): Asked | undefined {
   if (status === 402 || ((status === 429 || status === 403) && quota.test(said))) {
-    return { kind: "quota", message: found.message };
+    throw new JobError("QUOTA", `${doing}: ${message}`, {
+      hint: "answers so far and committed rows are kept: top up the account and run the same command to go on",
+    });
   }
-  if (status === 429 && neverTaken.test(said)) {
-    return { kind: "row", reason: "prompt_too_long", message: `the server answered ${status}: ${saidIn(said)}` };
+  const ofRow = (reason: AnswerFault | undefined): Asked => ({ kind: "refused", reason, message });
+  if (kind === "too large" || (status === 429 && neverTaken.test(said))) {
+    return ofRow("prompt_too_long");
   }
-  if (found.kind === "too large") {
-    return { kind: "row", reason: "prompt_too_long", message: found.message };
+  if (kind !== "values") {
+    return undefined;
   }
-  if (found.kind !== "values") {
-    return found;
-  }
-
-  const { message } = found;
   if (form.tokensKey === "max_tokens" && /max_completion_tokens/.test(said)) {
     return { kind: "form", form: { ...form, tokensKey: "max_completion_tokens" }, message };
   }
   if (tooLong.test(said)) {
-    return { kind: "row", reason: "prompt_too_long", message };
+    return ofRow("prompt_too_long");
   }
   if (policy.test(said)) {
-    return { kind: "row", reason: "answer_refused", message };
+    return ofRow("answer_refused");
   }
   return form.isStructured && structured.test(said)
     ? { kind: "form", form: { ...form, isStructured: false }, message }
-    : { kind: "row", reason: undefined, message };
+    : ofRow(undefined);
 }
 
 /** What a request may spend at most, until it is known what it did. */

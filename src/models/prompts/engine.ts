@@ -12,7 +12,7 @@ import {
   type TokenCount,
 } from "../engine.js";
 import { type ModelServers, serversText } from "../served/server.js";
-import { type Asked, createBudget, openPromptClient } from "./client.js";
+import { type Asked, type ControlRequest, createBudget, openPromptClient } from "./client.js";
 import { addAnswer, createKeptAnswers, emptyAnswer, keyOfNoRow, nothingSpent } from "./kept-answers.js";
 import {
   type AnswerColumn,
@@ -98,7 +98,7 @@ export function openPromptEngine(options: PromptEngineOptions): Engine {
   };
 
   /** A request of a few tokens, of no row. */
-  const controlRequest = (): ReturnType<Parameters<typeof openPromptClient>[2]> => {
+  const controlRequest = (): ControlRequest => {
     const sampling = task.kind === "embedding" ? task.sampling : { [form.tokensKey]: 1 };
     const small = { ...task, system: undefined, text: { texts: ["1"], columns: [] }, sampling, response: undefined };
     const asked = askPrompt(small, model, form, new Map());
@@ -147,7 +147,7 @@ export function openPromptEngine(options: PromptEngineOptions): Engine {
     for (;;) {
       const before = form;
       const asked = askPrompt(task, model, before, values);
-      const key = number === 1 ? asked.sha256 : sha256(`${asked.sha256} ${number}`);
+      const key = number === 1 ? asked.sha256 : sha256Of(`${asked.sha256} ${number}`);
       const kept = answers.find(key);
       if (kept !== undefined) {
         reused += number === 1 ? 1 : 0;
@@ -294,10 +294,6 @@ function likelyTokens({ prompt, completion }: TokenCount): number {
   return Math.ceil(prompt / bytesPerToken) + completion;
 }
 
-function sha256(text: string): string {
-  return sha256Of(text);
-}
-
 /** Values of so many characters are removed from messages: shorter ones may be parts of other words. */
 const quotedLength = 8;
 /** A text that begins with so many characters of a value counts as the beginning of the value. */
@@ -364,39 +360,34 @@ function tensorOf(
   name: string,
 ): Tensor {
   const about = answerColumns.find((column) => column === name);
-  if (about !== undefined) {
-    return aboutAnswer(answer, about);
-  }
-  if (embedding !== undefined) {
+  if (embedding !== undefined && about === undefined) {
     return { dtype: "float32", dims: [1, embedding.length], data: embedding };
   }
-  const value = values.get(name);
-  if (typeof value === "string") {
-    return { dtype: "string", dims: [1], data: encodeTexts([value]) };
-  }
-  if (typeof value === "boolean") {
-    return { dtype: "bool", dims: [1], data: Uint8Array.of(Number(value)) };
-  }
+  const value = about === undefined ? values.get(name) : aboutAnswer(answer)[about];
+  const dtype = about === undefined ? dtypes[response?.[name]?.type ?? "string"] : answerDtypes[about];
   if (value === undefined) {
     throw new RangeError(`no answer has a column ${name}`);
   }
-  return response?.[name]?.type === "integer"
-    ? { dtype: "int64", dims: [1], data: BigInt64Array.of(BigInt(value)) }
-    : { dtype: "float64", dims: [1], data: Float64Array.of(value) };
+  switch (dtype) {
+    case "string":
+      return { dtype, dims: [1], data: encodeTexts([String(value)]) };
+    case "bool":
+      return { dtype, dims: [1], data: Uint8Array.of(Number(value)) };
+    case "int64":
+      return { dtype, dims: [1], data: BigInt64Array.of(BigInt(value)) };
+    case "float64":
+      return { dtype, dims: [1], data: Float64Array.of(Number(value)) };
+    default:
+      return assertNever(dtype);
+  }
 }
 
-/** A fact about an answer; 0 or "" if the server does not state it. */
-function aboutAnswer({ tokens, finish, model }: ModelAnswer, column: AnswerColumn): Tensor {
-  switch (column) {
-    case "prompt_tokens":
-      return { dtype: "int64", dims: [1], data: BigInt64Array.of(BigInt(tokens?.prompt ?? 0)) };
-    case "completion_tokens":
-      return { dtype: "int64", dims: [1], data: BigInt64Array.of(BigInt(tokens?.completion ?? 0)) };
-    case "finish_reason":
-      return { dtype: "string", dims: [1], data: encodeTexts([finish ?? ""]) };
-    case "model":
-      return { dtype: "string", dims: [1], data: encodeTexts([model ?? ""]) };
-    default:
-      return assertNever(column);
-  }
+/** What is known about an answer; 0 or "" if the server does not state it. */
+function aboutAnswer({ tokens, finish, model }: ModelAnswer): Readonly<Record<AnswerColumn, string | number>> {
+  return {
+    prompt_tokens: tokens?.prompt ?? 0,
+    completion_tokens: tokens?.completion ?? 0,
+    finish_reason: finish ?? "",
+    model: model ?? "",
+  };
 }

@@ -184,77 +184,20 @@ function addTokens(sum: Sum, { tokens }: Pick<ModelAnswer, "tokens">): void {
   sum.completion += tokens?.completion ?? 0;
 }
 
-/** Texts by the hex SHA-256 of requests. A few are held in memory, many in a temporary file. */
-interface AnswerTexts extends Disposable {
-  get(request: string): string | undefined;
-  /** A later text for a request replaces an earlier one. */
-  set(request: string, text: string): void;
-}
-
-/** Bytes of texts in memory before all of them go to a file. */
-const inMemoryBytes = 16 * 1024 ** 2;
-/** Bytes that an entry takes besides its text. */
-const entryBytes = 300;
-
-/**
- * @throws JobError DISK, from `set` and `get`, if the folder for temporary files is full or fails
- * @public so that tests hold few bytes in memory
- */
-export function createAnswerTexts(memoryBytes = inMemoryBytes): AnswerTexts {
-  const held = new Map<string, Buffer>();
-  let bytes = 0;
-  let file: TextFile | undefined;
-  return {
-    get(request) {
-      const text = held.get(request) ?? (file && onDisk(() => file?.read(request)));
-      return text?.toString("utf8");
-    },
-
-    set(request, text) {
-      const encoded = Buffer.from(text, "utf8");
-      if (file !== undefined) {
-        onDisk(() => file?.write(request, encoded));
-        return;
-      }
-
-      held.set(request, encoded);
-      bytes += encoded.length + entryBytes;
-      if (bytes > memoryBytes) {
-        file = onDisk(openTextFile);
-        for (const [one, its] of held) {
-          onDisk(() => file?.write(one, its));
-        }
-        held.clear();
-      }
-    },
-
-    [Symbol.dispose]() {
-      file?.close();
-      file = undefined;
-      held.clear();
-    },
-  };
-}
-
-interface TextFile {
-  read(request: string): Buffer | undefined;
-  write(request: string, text: Buffer): void;
-  close(): void;
-}
-
 const digestBytes = 32;
 /** A record: the digest, the length of the text, the text. */
 const headBytes = digestBytes + 4;
 /** Where records begin, in bytes: a place of 32 bits reaches 64 GiB. */
 const alignment = 16;
 
-/** A file of texts, and a table of their places in memory, which takes 11 to 21 bytes a text. */
-function openTextFile(): TextFile {
-  // A file without a name disappears when the process ends, also by SIGKILL, and no other process can open it.
-  const path = join(tmpdir(), `infer-batch-answers-${randomUUID()}`);
-  const file = openSync(path, "wx+", 0o600);
-  unlinkSync(path);
-
+/**
+ * Texts by the hex SHA-256 of requests, in a temporary file; a table of their places is in memory, which takes 11 to 21
+ * bytes a text. A later text for a request replaces an earlier one.
+ * @throws JobError DISK, from `set` and `get`, if the folder for temporary files is full or fails
+ * @public so that tests see it
+ */
+export function createAnswerTexts() {
+  let opened: number | undefined;
   /** Two words a slot: the beginning of the digest, and the place of the record; 0: the slot is free. */
   let slots = new Uint32Array(2 * 4096);
   let [used, end] = [0, 1];
@@ -269,7 +212,7 @@ function openTextFile(): TextFile {
     }
     return slot;
   };
-  const slotOf = (digest: Buffer): number =>
+  const slotOf = (file: number, digest: Buffer): number =>
     slotFrom(digest.readUInt32LE(0), (place) => readAt(file, place * alignment, digestBytes).equals(digest));
   const grow = (): void => {
     const before = slots;
@@ -282,32 +225,52 @@ function openTextFile(): TextFile {
   };
 
   return {
-    read(request) {
-      const place = slots[2 * slotOf(Buffer.from(request, "hex")) + 1] as number;
-      if (place === 0) {
+    get(request: string): string | undefined {
+      const file = opened;
+      if (file === undefined) {
         return undefined;
       }
-      const at = place * alignment;
-      return readAt(file, at + headBytes, readAt(file, at + digestBytes, 4).readUInt32LE(0));
+      return onDisk(() => {
+        const at = alignment * (slots[2 * slotOf(file, Buffer.from(request, "hex")) + 1] as number);
+        const length = at === 0 ? undefined : readAt(file, at + digestBytes, 4).readUInt32LE(0);
+        return length === undefined ? undefined : readAt(file, at + headBytes, length).toString("utf8");
+      });
     },
 
-    write(request, text) {
-      const digest = Buffer.from(request, "hex");
-      const record = Buffer.concat([digest, Buffer.alloc(4), text]);
-      record.writeUInt32LE(text.length, digestBytes);
-      writeAllSync(file, record, end * alignment);
+    set(request: string, text: string): void {
+      onDisk(() => {
+        const file = (opened ??= openNameless());
+        const digest = Buffer.from(request, "hex");
+        const encoded = Buffer.from(text, "utf8");
+        const record = Buffer.concat([digest, Buffer.alloc(4), encoded]);
+        record.writeUInt32LE(encoded.length, digestBytes);
+        writeAllSync(file, record, end * alignment);
 
-      const slot = slotOf(digest);
-      used += slots[2 * slot + 1] === 0 ? 1 : 0;
-      slots.set([digest.readUInt32LE(0), end], 2 * slot);
-      end += Math.ceil(record.length / alignment);
-      if (used > slots.length * (3 / 8)) {
-        grow();
+        const slot = slotOf(file, digest);
+        used += slots[2 * slot + 1] === 0 ? 1 : 0;
+        slots.set([digest.readUInt32LE(0), end], 2 * slot);
+        end += Math.ceil(record.length / alignment);
+        if (used > slots.length * (3 / 8)) {
+          grow();
+        }
+      });
+    },
+
+    [Symbol.dispose]() {
+      if (opened !== undefined) {
+        closeSync(opened);
+        opened = undefined;
       }
     },
-
-    close: () => closeSync(file),
   };
+}
+
+/** A file without a name disappears when the process ends, also by SIGKILL, and no other process can open it. */
+function openNameless(): number {
+  const path = join(tmpdir(), `infer-batch-answers-${randomUUID()}`);
+  const file = openSync(path, "wx+", 0o600);
+  unlinkSync(path);
+  return file;
 }
 
 function readAt(file: number, place: number, bytes: number): Buffer {

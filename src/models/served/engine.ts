@@ -3,9 +3,9 @@ import { type ServedFacts, type ServedModel, unknownTraits } from "../binding/mo
 import { blankRows } from "../../columns/tensor.js";
 import { BrokenTransfer, readText } from "../../base/http/http.js";
 import { JobError, assertNever } from "../../base/errors.js";
-import { type Verdict, tryAgain } from "../../base/retry.js";
+import { type RetryVerdict, tryAgain } from "../../base/retry.js";
 import { sha256Of } from "../../base/sha256.js";
-import type { Engine, EngineRequest, ServerTraffic } from "../engine.js";
+import type { Engine, EngineRequest } from "../engine.js";
 import {
   type Answer,
   type EncodedRequest,
@@ -13,7 +13,6 @@ import {
   MalformedAnswer,
   type Protocol,
   type RequestedVersion,
-  ServerFault,
   UnfitValue,
 } from "./protocol.js";
 import {
@@ -21,7 +20,7 @@ import {
   type ModelServers,
   loadingSeconds,
   placeOf,
-  refusalKind,
+  type Refusal,
   refusalOf,
   serverText,
   serversText,
@@ -29,13 +28,11 @@ import {
   withoutRetry,
 } from "./server.js";
 import {
+  type AskedServer,
   type Received,
   type RefusedRows,
-  type Turn,
   UnknownModel,
   openAsking,
-  post,
-  refuseOverload,
   usualAnswerBytes,
 } from "./turns.js";
 
@@ -121,22 +118,13 @@ interface InferenceRequest {
   readonly wanted: Expected["outputs"];
 }
 
-interface Client {
-  readonly traffic: ServerTraffic;
-  /**
-   * Sends a request until it is answered or refused. Predictions have no effects, so a request whose answer was lost is
-   * sent again.
-   * @throws JobError NETWORK (75) after all retries, PERMISSION, FILE_MISSING, MODEL_INVALID, MODEL_CHANGED
-   */
-  infer(request: InferenceRequest): Promise<Outcome & { readonly ms: number }>;
-}
-
 /** Failures of servers on a batch, and on a single row, before it may be the values that make them fail. */
 const [faultsOfBatch, faultsOfRow] = [3, 5];
 
 /** @param isPlanned whether servers had the model when an unfinished run was planned */
-function openClient(protocol: Protocol, servers: ModelServers, version: RequestedVersion, isPlanned: boolean): Client {
-  const asking = openAsking(servers, "scoring with", false);
+function openClient(protocol: Protocol, servers: ModelServers, version: RequestedVersion, isPlanned: boolean) {
+  const urlOf = (server: ModelServer): string => protocol.inferUrl(server, version);
+  const asking = openAsking(servers, "scoring with", urlOf, { isEager: false, mayResend: true });
   /** Since when a server has answered that it does not know the model. */
   const unknownSinceMs = new Map<ModelServer, number>();
   /** A copy of the smallest request that was answered: the memory of requests is used again. */
@@ -144,28 +132,21 @@ function openClient(protocol: Protocol, servers: ModelServers, version: Requeste
   /** The version in the answers so far. */
   let { version: expected } = version;
 
-  const postTo = async (server: ModelServer, encoded: EncodedRequest, mostBytes: number): Promise<Received> =>
-    await post(server, protocol.inferUrl(server, version), encoded, { mayResend: true, mostBytes });
-
-  const send = async (request: InferenceRequest, turn: Turn): Promise<Outcome> => {
-    const { server } = turn;
-    const received = await postTo(server, request.encoded, answerBytes(request));
-    turn.heard(received.headers);
-    const doing = `scoring with ${serverText(server)}`;
-    if (received.status !== 200) {
-      return await refused(turn, doing, received);
-    }
-
+  const read = (
+    { encoded, wanted, rows }: InferenceRequest,
+    received: Received,
+    { server, doing }: AskedServer,
+  ): Outcome => {
     unknownSinceMs.delete(server);
     try {
-      const answer = protocol.decode(received, { outputs: request.wanted, rows: request.rows });
+      const answer = protocol.decode(received, { outputs: wanted, rows });
       if (answer.version !== undefined && answer.version !== (expected ?? answer.version)) {
         const message = `${doing}: version ${answer.version} answered, and this run is scored with version ${expected}`;
         throw new JobError("MODEL_CHANGED", message, { hint: changedHint });
       }
       expected ??= answer.version;
-      if (control === undefined || request.encoded.sizeBytes < control.sizeBytes) {
-        control = { ...request.encoded, body: request.encoded.body.map((piece) => new Uint8Array(piece)) };
+      if (control === undefined || encoded.sizeBytes < control.sizeBytes) {
+        control = { ...encoded, body: encoded.body.map((piece) => new Uint8Array(piece)) };
       }
       return { kind: "answered", answer };
     } catch (error) {
@@ -181,35 +162,17 @@ function openClient(protocol: Protocol, servers: ModelServers, version: Requeste
     }
   };
 
-  const refused = async (turn: Turn, doing: string, { status, headers, said }: Received): Promise<Outcome> => {
-    const { server } = turn;
-    const refusal = { status, headers, said: said() };
-    const found = refusalKind(refusal);
-    switch (found.kind) {
-      case "values":
-        return { kind: "refused", reason: undefined, message: found.message };
-      case "too large":
-        return { kind: "too large", message: found.message };
-      case "fault":
-        throw new ServerFault(found.message);
-      case "overloaded":
-        return refuseOverload(turn, found, headers);
-      case "gone": {
-        const message = `${doing}: ${found.message}; this run is scored with version ${version.version}`;
-        const error =
-          version.version === undefined
-            ? refusalOf(server, doing, refusal)
-            : new JobError("MODEL_CHANGED", message, { hint: changedHint });
-        if (mayBeLoading(server)) {
-          throw new UnknownModel(found.message, error);
-        }
-        throw (await isReady(server, doing, protocol.readyUrl(server))) ? error : new BrokenTransfer(found.message);
-      }
-      case "other":
-        throw refusalOf(server, doing, refusal);
-      default:
-        return assertNever(found);
+  /** The error for a server that does not know the model, which it may be loading. */
+  const goneError = async (message: string, refusal: Refusal, { server, doing }: AskedServer): Promise<Error> => {
+    const changed = `${doing}: ${message}; this run is scored with version ${version.version}`;
+    const error =
+      version.version === undefined
+        ? refusalOf(server, doing, refusal)
+        : new JobError("MODEL_CHANGED", changed, { hint: changedHint });
+    if (mayBeLoading(server)) {
+      return new UnknownModel(message, error);
     }
+    return (await isReady(server, doing, protocol.readyUrl(server))) ? error : new BrokenTransfer(message);
   };
 
   /**
@@ -223,31 +186,40 @@ function openClient(protocol: Protocol, servers: ModelServers, version: Requeste
     return (control !== undefined || isPlanned) && nowMs() - sinceMs < loadingSeconds(server.retry) * 1000;
   };
 
-  /**
-   * Whether a server answers a request that was answered before: then it works, and the values make it fail. undefined:
-   * none was answered.
-   */
-  const controlAnswers = async (turn: Turn): Promise<boolean | undefined> => {
-    if (control === undefined) {
-      return undefined;
-    }
-    turn.countRequest();
-    const received = await postTo(turn.server, control, largestAnswer).catch(() => undefined);
-    turn.server.signal.throwIfAborted();
-    return received?.status === 200;
-  };
-
   return {
     traffic: asking.traffic,
-    async infer(request) {
+    /**
+     * Sends a request until it is answered or refused.
+     * @throws JobError NETWORK (75) after all retries, PERMISSION, FILE_MISSING, MODEL_INVALID, MODEL_CHANGED
+     */
+    async infer(request: InferenceRequest): Promise<Outcome & { readonly ms: number }> {
+      const { encoded, rows, isBlank } = request;
       try {
         return await asking.ask<Outcome>({
-          rows: request.rows,
+          encoded,
+          mostBytes: answerBytes(request),
+          rows,
           tokens: 0,
-          mostFaults: request.rows === 1 ? faultsOfRow : faultsOfBatch,
+          mostFaults: rows === 1 ? faultsOfRow : faultsOfBatch,
           ready: () => Promise.resolve(),
-          send: (turn) => send(request, turn),
-          works: async (turn) => (request.isBlank ? true : await controlAnswers(turn)),
+          onLost: ignore,
+          read: (received, from) => read(request, received, from),
+          async refused({ kind, message }, refusal, from) {
+            if (kind === "gone") {
+              throw await goneError(message, refusal, from);
+            }
+            return kind === "too large"
+              ? { kind, message }
+              : kind === "values"
+                ? { kind: "refused", reason: undefined, message }
+                : undefined;
+          },
+          // It works if it answers a request that was answered before.
+          works: async (turn) =>
+            isBlank ||
+            (control &&
+              (await asking.control(turn, { encoded: control, mostBytes: largestAnswer, onLost: ignore })) !==
+                undefined),
         });
       } catch (error) {
         const ending = error instanceof JobError && error.cause instanceof UnknownModel ? error.cause.lasting : error;
@@ -257,6 +229,9 @@ function openClient(protocol: Protocol, servers: ModelServers, version: Requeste
     },
   };
 }
+
+/** Predictions have no effects, so a request whose answer was lost is sent again. */
+function ignore(): void {}
 
 const changedHint = "serve that version again and run the same command; or abandon this run with --new-run";
 
@@ -372,7 +347,7 @@ function identityOf({ name, layout }: Protocol, { server: { model }, served: { v
 }
 
 const isMissing = (error: unknown): error is JobError => error instanceof JobError && error.code === "FILE_MISSING";
-const againIfMissing = (error: unknown): Verdict =>
+const againIfMissing = (error: unknown): RetryVerdict =>
   isMissing(error) ? { kind: "again", found: error.message } : { kind: "end", error };
 
 /**

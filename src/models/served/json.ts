@@ -41,41 +41,33 @@ export interface JsonLayout {
   readonly signature: ModelSignature | undefined;
 }
 
-/** Where servers have a model that takes JSON. */
-interface JsonPlaces {
-  readonly find: (server: ModelServer, request: FindRequest, given: ModelSignature | undefined) => Promise<ServedFacts>;
-  readonly inferUrl: Protocol["inferUrl"];
-  readonly readyUrl: (server: ModelServer) => string | undefined;
-}
-
-const places: Readonly<Record<"json" | "v1", JsonPlaces>> = {
-  /** Any server: it says nothing about its model, and takes POSTs at one path. */
-  json: {
-    find: (_server, _request, signature = { inputs: [], outputs: [] }) =>
-      Promise.resolve({ signature, version: undefined, isVersionInPath: false, isBinary: false, mostRows: undefined }),
-    inferUrl: ({ base }) => base,
-    readyUrl: () => undefined,
-  },
-  /** The REST API of TensorFlow Serving, which KServe calls V1. */
-  v1: {
-    find: findV1,
-    inferUrl: (server, { version, isVersionInPath }) =>
-      modelUrl(server, "v1", isVersionInPath ? version : undefined, ":predict"),
-    readyUrl: (server) => modelUrl(server, "v1", undefined),
-  },
-};
-
-/** Predictions by POST, in JSON that the spec describes. */
+/**
+ * Predictions by POST, in JSON that the spec describes.
+ * @param name json: any server, which says nothing about its model, and takes POSTs at one path; v1: the REST API of
+ * TensorFlow Serving, which KServe calls V1
+ */
 export function json(name: "json" | "v1", { request, response, signature }: JsonLayout): Protocol {
-  const { find, inferUrl, readyUrl } = places[name];
-  return {
+  const common: Pick<Protocol, "name" | "layout" | "encode" | "decode"> = {
     name,
     layout: { request, response },
-    find: (server, asked) => find(server, asked, signature),
-    inferUrl,
-    readyUrl,
     encode: ({ inputs }) => templateRequest(request, inputs),
     decode: (message, expected) => readPredictions(message, expected, response),
+  };
+  if (name === "v1") {
+    return {
+      ...common,
+      find: (server, asked) => findV1(server, asked, signature),
+      inferUrl: (server, { version, isVersionInPath }) =>
+        modelUrl(server, "v1", isVersionInPath ? version : undefined, ":predict"),
+      readyUrl: (server) => modelUrl(server, "v1", undefined),
+    };
+  }
+  const facts = { version: undefined, isVersionInPath: false, isBinary: false, mostRows: undefined };
+  return {
+    ...common,
+    find: () => Promise.resolve({ signature: signature ?? { inputs: [], outputs: [] }, ...facts }),
+    inferUrl: ({ base }) => base,
+    readyUrl: () => undefined,
   };
 }
 

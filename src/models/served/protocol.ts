@@ -113,12 +113,6 @@ export function encodedRequest(body: readonly Uint8Array[], headers: Readonly<Re
   return { body, sizeBytes, headers: { ...headers, "content-length": String(sizeBytes) } };
 }
 
-/** A tensor's values as the text of a JSON array; undefined if one of them is NaN or infinite, which JSON lacks. */
-export function tensorJson(tensor: Tensor): string | undefined {
-  const texts = elementTexts(tensor);
-  return texts === undefined ? undefined : `[${texts.join(",")}]`;
-}
-
 /** The text in JSON of each element of a tensor; undefined if one of them is NaN or infinite, which JSON lacks. */
 export function elementTexts(tensor: Tensor): string[] | undefined {
   if (tensor.dtype === "string") {

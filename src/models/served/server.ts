@@ -1,5 +1,5 @@
 import { unescape } from "node:querystring";
-import type { ConnectionPool } from "../../base/http/connections.js";
+import type { HttpConnections } from "../../base/http/connections.js";
 import {
   BrokenTransfer,
   type HttpAnswer,
@@ -12,7 +12,7 @@ import {
 import type { FindProxy, ResponseHeaders, TlsSettings } from "../../base/http/request.js";
 import { fieldsOf } from "../../base/checks.js";
 import { JobError } from "../../base/errors.js";
-import { type RetryTools, tryAgain, type Verdict } from "../../base/retry.js";
+import { type RetryTools, tryAgain, type RetryVerdict } from "../../base/retry.js";
 
 /** Signs a request: returns its headers with those of a signature. @throws JobError PERMISSION; BrokenTransfer */
 export type SignRequest = (request: {
@@ -43,7 +43,7 @@ export interface ModelServer {
   readonly signal: AbortSignal;
   readonly findProxy: FindProxy;
   /** What requests for predictions are sent over, unless a proxy is in between. */
-  readonly connections: ConnectionPool;
+  readonly connections: HttpConnections;
   /** The authorities that are trusted, and the certificate that is shown. */
   readonly tls: TlsSettings;
 }
@@ -124,7 +124,7 @@ export function placeOf(server: ModelServer, doing: string): HttpEndpoint {
 }
 
 /** What a server says in a refusal: the message in its JSON, else the beginning of the text. */
-export function saidIn(text: string): string {
+function saidIn(text: string): string {
   let said = text;
   try {
     said = messageIn(JSON.parse(text)) ?? text;
@@ -193,11 +193,7 @@ export interface Refusal {
  * (gone); a failure of the server, which may be due to the values or not (fault). `message` says what it answered.
  */
 export type RefusalKind =
-  | { readonly kind: "values"; readonly message: string }
-  | { readonly kind: "too large"; readonly message: string }
-  | { readonly kind: "gone"; readonly message: string }
-  | { readonly kind: "fault"; readonly message: string }
-  | { readonly kind: "other"; readonly message: string }
+  | { readonly kind: "values" | "too large" | "gone" | "fault" | "other"; readonly message: string }
   /** The server takes no more requests now. `isRate`: there were too many in a time */
   | { readonly kind: "overloaded"; readonly message: string; readonly retryAfterMs: number; readonly isRate: boolean };
 
@@ -269,7 +265,7 @@ export async function untilReady<T>(server: ModelServer, doing: string, work: ()
   return await tryAgain(doing, server.retry, { judge: judgeBroken, code: "NETWORK", hint: serverAway }, work);
 }
 
-function judgeBroken(error: unknown): Verdict {
+function judgeBroken(error: unknown): RetryVerdict {
   return error instanceof BrokenTransfer ? { kind: "again", found: error.message } : { kind: "end", error };
 }
 

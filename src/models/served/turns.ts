@@ -11,14 +11,17 @@ import {
 } from "../../base/http/http.js";
 import { decompressed, readBody, type ResponseHeaders, sendRequest } from "../../base/http/request.js";
 import { errnoOf, JobError } from "../../base/errors.js";
-import { tryAgain, type Verdict } from "../../base/retry.js";
+import { tryAgain, type RetryVerdict } from "../../base/retry.js";
 import type { ServerTraffic } from "../engine.js";
 import { type EncodedRequest, ServerFault } from "./protocol.js";
 import {
   type ModelServer,
   type ModelServers,
   placeOf,
+  type Refusal,
+  refusalKind,
   type RefusalKind,
+  refusalOf,
   serverAway,
   serversText,
   serverText,
@@ -40,7 +43,7 @@ export type RequestEnd =
 export interface Turn {
   readonly server: ModelServer;
   /** Counts one more request to the server, of no row. */
-  countRequest(): void;
+  countRequest(this: void): void;
   /** Learns from the headers of an answer, or of a refusal, how many requests the server takes in a time. */
   heard(headers: ResponseHeaders): void;
   /** Keeps the pause that the server asks for. @throws JobError NETWORK if it is too long, and there is no other server */
@@ -577,6 +580,9 @@ function durationMs(text: string | null): number | undefined {
 
 /** A request to servers, until one of them has answered or refused it. */
 interface Question<T> {
+  readonly encoded: EncodedRequest;
+  /** The most bytes of its answer. */
+  readonly mostBytes: number;
   readonly rows: number;
   /** The tokens that it takes, as servers count them before they answer. */
   readonly tokens: number;
@@ -584,16 +590,29 @@ interface Question<T> {
   readonly mostFaults: number;
   /** Waits until it may be sent: before its turn, since it must not hold up those that it waits for. */
   ready(this: void): Promise<void>;
+  /** Called where its answer was lost. */
+  onLost(this: void): void;
   /**
-   * Sends it, and reads the answer.
-   * @throws BrokenTransfer, ServerFault, or the error of a connection, if it may be sent again; JobError otherwise
+   * Reads an answer.
+   * @throws BrokenTransfer, ServerFault if it may be sent again; JobError otherwise
    */
-  send(this: void, turn: Turn): Promise<T>;
+  read(this: void, received: Received, from: AskedServer): T;
+  /**
+   * What a refusal means for the request; undefined: no more than for any other.
+   * @throws as `read`
+   */
+  refused(this: void, found: RefusalKind, refusal: Refusal, from: AskedServer): T | undefined | Promise<T | undefined>;
   /**
    * Whether a server that has failed on it answers another request: then its rows are the reason. undefined: there is none.
    * @param answered other requests were answered since it first failed
    */
   works(this: void, turn: Turn, answered: boolean): Promise<boolean | undefined>;
+}
+
+/** `doing`: the act that messages begin with. */
+export interface AskedServer {
+  readonly server: ModelServer;
+  readonly doing: string;
 }
 
 export interface RefusedRows {
@@ -625,16 +644,17 @@ export class UnknownModel extends BrokenTransfer {
   }
 }
 
-/**
- * Has a request sent again, after the pause that a server asks for which takes no more now.
- * @throws BrokenTransfer; JobError NETWORK if the pause is too long
- */
-export function refuseOverload(
-  turn: Turn,
-  { message, retryAfterMs, isRate }: Extract<RefusalKind, { readonly kind: "overloaded" }>,
-  headers: ResponseHeaders,
-): never {
-  if (isRate && hasRoom(headers)) {
+/** What a refusal means that says nothing of the request itself. @throws what ends the request, or has it sent again */
+function refuse(turn: Turn, found: RefusalKind, refusal: Refusal, doing: string): never {
+  const { message } = found;
+  if (found.kind === "fault") {
+    throw new ServerFault(message);
+  }
+  if (found.kind !== "overloaded") {
+    throw refusalOf(turn.server, doing, refusal);
+  }
+  const { retryAfterMs, isRate } = found;
+  if (isRate && hasRoom(refusal.headers)) {
     throw new RateLimited(message, Math.min(retryAfterMs, turn.server.retry.maxSeconds * 1000));
   }
   turn.pause(message, retryAfterMs);
@@ -644,24 +664,54 @@ export function refuseOverload(
 /** Errors of a connection that was never made. */
 const unsent: ReadonlySet<string> = new Set(["ECONNREFUSED", "ENOTFOUND", "EAI_AGAIN", "EHOSTUNREACH", "ENETUNREACH"]);
 
-/** Whether a request that failed was never sent. */
-export function wasUnsent(error: unknown): boolean {
-  return unsent.has(errnoOf(error) ?? "");
-}
-
 /**
  * Asks the servers that have a model.
- * @param doing what messages begin with, before the names of servers: "scoring with"
- * @param isEager as for `openTurns`
+ * @param act what messages begin with, before the names of servers: "scoring with"
+ * @param urlOf the URL of a server that requests go to
+ * @param how whether limits grow as for `openTurns`, and whether a request is sent again when a connection that was used
+ *   before is closed without an answer
  */
-export function openAsking(servers: ModelServers, doing: string, isEager: boolean) {
-  const all = `${doing} ${serversText(servers)}`;
+export function openAsking(
+  servers: ModelServers,
+  act: string,
+  urlOf: (server: ModelServer) => string,
+  { isEager, mayResend }: { readonly isEager: boolean; readonly mayResend: boolean },
+) {
+  const all = `${act} ${serversText(servers)}`;
   const turns = openTurns(servers, all, isEager);
   const [{ retry }] = servers;
-  const judge = ({ server }: Turn, error: unknown): Verdict =>
+  const judge = ({ server }: Turn, error: unknown): RetryVerdict =>
     error instanceof ServerFault
       ? { kind: "again", found: error.message }
-      : verdictOf(placeOf(server, `${doing} ${serverText(server)}`), error);
+      : verdictOf(placeOf(server, `${act} ${serverText(server)}`), error);
+
+  /** @param onLost called unless it was never sent */
+  const postTo = async (
+    server: ModelServer,
+    { encoded, mostBytes, onLost }: Pick<Question<unknown>, "encoded" | "mostBytes" | "onLost">,
+  ): Promise<Received> => {
+    try {
+      return await post(server, urlOf(server), encoded, mostBytes, mayResend);
+    } catch (error) {
+      if (!unsent.has(errnoOf(error) ?? "")) {
+        onLost();
+      }
+      throw error;
+    }
+  };
+  const send = async <T>(question: Question<T>, turn: Turn): Promise<T> => {
+    const { server } = turn;
+    const doing = `${act} ${serverText(server)}`;
+    const received = await postTo(server, question);
+    const { status, headers } = received;
+    turn.heard(headers);
+    if (status === 200) {
+      return question.read(received, { server, doing });
+    }
+    const refusal = { status, headers, said: received.said() };
+    const found = refusalKind(refusal);
+    return (await question.refused(found, refusal, { server, doing })) ?? refuse(turn, found, refusal, doing);
+  };
 
   return {
     traffic: turns.traffic,
@@ -675,13 +725,13 @@ export function openAsking(servers: ModelServers, doing: string, isEager: boolea
     /**
      * Asks until a server has answered or refused: a server that does not answer, fails, or takes no requests now is asked
      * again, or another one.
-     * @returns the outcome of `send`, and how long that took; an outcome of the kind "answered" is one with predictions
-     * @throws JobError NETWORK (75) after all retries; what `send` throws
+     * @returns what became of it, and how long that took; an outcome of the kind "answered" is one with predictions
+     * @throws JobError NETWORK (75) after all retries, PERMISSION, FILE_MISSING, MODEL_INVALID; what the question throws
      */
     async ask<T extends { readonly kind: string }>(question: Question<T>) {
       let last: ModelServer | undefined;
-      /** The last failure of `send`. What is thrown elsewhere ends the request. */
-      let failure: { readonly error: unknown; readonly verdict: Verdict } | undefined;
+      /** The last failure of a try. What is thrown elsewhere ends the request. */
+      let failure: { readonly error: unknown; readonly verdict: RetryVerdict } | undefined;
       /** Failures of servers on this request; answers of others before the first one, and before the last try. */
       let [faults, answersBefore, answersAtFailure, waitMs] = [0, 0, turns.answers, 0];
 
@@ -693,7 +743,7 @@ export function openAsking(servers: ModelServers, doing: string, isEager: boolea
         const startedMs = retry.nowMs();
         let end: RequestEnd = { kind: "works" };
         try {
-          const outcome = await question.send(turn);
+          const outcome = await send(question, turn);
           const ms = retry.nowMs() - startedMs;
           end = outcome.kind === "answered" ? { kind: "answered", rows: question.rows, ms } : end;
           return { ...outcome, ms };
@@ -736,12 +786,23 @@ export function openAsking(servers: ModelServers, doing: string, isEager: boolea
       };
 
       const rules = {
-        judge: (error: unknown): Verdict =>
+        judge: (error: unknown): RetryVerdict =>
           failure !== undefined && error === failure.error ? failure.verdict : { kind: "end", error },
         code: "NETWORK",
         hint: serverAway,
       } as const;
       return await tryAgain(all, retry, rules, tryOnce);
+    },
+
+    /** The answer of a server to one more request, which is of no row; undefined: it does not answer it. */
+    async control(
+      { server, countRequest }: Turn,
+      request: Pick<Question<unknown>, "encoded" | "mostBytes" | "onLost">,
+    ): Promise<Received | undefined> {
+      countRequest();
+      const received = await postTo(server, request).catch(() => undefined);
+      server.signal.throwIfAborted();
+      return received?.status === 200 ? received : undefined;
     },
   };
 }
@@ -759,23 +820,17 @@ export interface Received {
 /** Bytes of an answer, besides the values that it must have: more than any server needs to describe them. */
 export const usualAnswerBytes = 64 * 1024 * 1024;
 
-interface PostOptions {
-  /** Whether it is sent again when a connection that was used before is closed without an answer. */
-  readonly mayResend: boolean;
-  /** The most bytes of an answer. */
-  readonly mostBytes: number;
-}
-
 /**
  * Asks for predictions: over a connection of the pool, since Node's HTTP client takes several times as long, unless there
  * is a proxy.
  * @throws BrokenTransfer after `timeoutMs`; ServerFault for a larger answer; what `connections` and `sendRequest` throw
  */
-export async function post(
+async function post(
   server: ModelServer,
   inferUrl: string,
   { body, headers: ofBody }: EncodedRequest,
-  { mayResend, mostBytes }: PostOptions,
+  mostBytes: number,
+  mayResend: boolean,
 ): Promise<Received> {
   const { signal, timeoutMs, tls, connections } = server;
   const url = new URL(inferUrl);
@@ -830,18 +885,10 @@ function createCollector(mostBytes: number) {
       }
       pieces.push(piece);
     },
+    /** A view that is no Buffer, whose `slice` would not copy. */
     collected(): Uint8Array<ArrayBuffer> {
-      const [first] = pieces;
-      if (pieces.length === 1 && first?.constructor === Uint8Array) {
-        return first as Uint8Array<ArrayBuffer>;
-      }
-      const bytes = new Uint8Array(size);
-      let at = 0;
-      for (const piece of pieces) {
-        bytes.set(piece, at);
-        at += piece.length;
-      }
-      return bytes;
+      const { buffer, byteOffset, length } = pieces.length === 1 ? (pieces[0] as Uint8Array) : Buffer.concat(pieces);
+      return new Uint8Array(buffer as ArrayBuffer, byteOffset, length);
     },
   };
 }

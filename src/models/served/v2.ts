@@ -17,6 +17,7 @@ import { JobError } from "../../base/errors.js";
 import {
   type Answer,
   type AnswerMessage,
+  elementTexts,
   encodedRequest,
   type EncodedRequest,
   type FindRequest,
@@ -25,7 +26,6 @@ import {
   type Protocol,
   type RequestParts,
   type ServerStatistics,
-  tensorJson,
   tensorOfJson,
   type UnfitRequest,
   UnfitValue,
@@ -184,13 +184,13 @@ function binaryRequest({ id, inputs, outputs }: RequestParts): EncodedRequest {
 function jsonRequest({ id, inputs, outputs }: RequestParts): EncodedRequest | UnfitRequest {
   const texts: string[] = [];
   for (const input of inputs) {
-    const data = tensorJson(input);
+    const data = elementTexts(input);
     if (data === undefined) {
       return { unfit: input.name };
     }
     const { name, dims, dtype } = input;
     const head = JSON.stringify({ name, shape: dims, datatype: datatypeOf(dtype) });
-    texts.push(`${head.slice(0, -1)},"data":${data}}`);
+    texts.push(`${head.slice(0, -1)},"data":[${data.join(",")}]}`);
   }
   const wanted = JSON.stringify(outputs.map((name) => ({ name })));
   const json = Buffer.from(`{"id":${JSON.stringify(id)},"inputs":[${texts.join(",")}],"outputs":${wanted}}`);

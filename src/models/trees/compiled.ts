@@ -4,7 +4,6 @@ import { type Floats, openTreeScorer } from "./scorer.js";
 
 /** A node of trees that scores rows by itself. */
 export interface CompiledTrees extends Disposable {
-  readonly isDouble: boolean;
   /** The features that a row must have at least. */
   readonly features: number;
   /**
@@ -16,22 +15,18 @@ export interface CompiledTrees extends Disposable {
 }
 
 export interface CompiledOutput {
-  /** [rows, targets]: doubles for TreeEnsemble of doubles, else floats. */
+  /** float32 [rows, targets]. */
   readonly values: Tensor;
   /** [rows]; made where they are asked for. */
   readonly labels: () => Tensor;
 }
 
-/** @param givesDoubles whether its output is one of doubles. @throws Unsupported */
-export function compileTrees(
-  ensemble: Ensemble,
-  { isDouble, givesDoubles }: { readonly isDouble: boolean; readonly givesDoubles: boolean },
-): CompiledTrees {
+/** @param isDouble whether rows are doubles. @throws Unsupported */
+export function compileTrees(ensemble: Ensemble, isDouble: boolean): CompiledTrees {
   const finish = finisher(ensemble, isDouble);
   const scorer = openTreeScorer(ensemble, isDouble);
   const { targets, classes } = ensemble;
   return {
-    isDouble,
     features: scorer.features,
     run(x) {
       const [rows = 0, width = 0] = x.dims;
@@ -39,13 +34,13 @@ export function compileTrees(
       if (data === undefined || x.dims.length !== 2 || width < Math.max(1, scorer.features)) {
         throw new Unsupported(`rows of ${x.dtype} [${x.dims.join(",")}]`);
       }
-      const values = givesDoubles ? new Float64Array(rows * targets) : new Float32Array(rows * targets);
+      const values = new Float32Array(rows * targets);
       const labels = new Uint32Array(classes === undefined ? 0 : rows);
       scorer.score(data, width, (from, to, scores) => {
         finish(from, to, scores, { values, labels });
       });
       return {
-        values: { dtype: givesDoubles ? "float64" : "float32", dims: [rows, targets], data: values },
+        values: { dtype: "float32", dims: [rows, targets], data: values },
         labels() {
           if (classes === undefined) {
             throw new Error("a regressor has no labels");
@@ -150,7 +145,7 @@ function roundLongs(data: BigInt64Array): Float32Array<ArrayBuffer> {
 /** What a node of trees gives for rows that were scored, as tree_ensemble_aggregator.h of ONNX Runtime makes it. */
 interface Outcome {
   /** [rows, targets]. */
-  readonly values: Floats;
+  readonly values: Float32Array;
   /** The index of each row's label; empty for a regressor. */
   readonly labels: Uint32Array<ArrayBuffer>;
 }
@@ -175,33 +170,28 @@ function roundingOf(isDouble: boolean): Round {
 
 /** TreeAggregator*::FinalizeScores1, which knows none of these post transforms. */
 function oneTarget(ensemble: Ensemble, isDouble: boolean): Finish {
-  const { aggregate } = ensemble;
   const round = roundingOf(isDouble);
   const base = ensemble.base[0] ?? 0;
-  const trees = ensemble.roots.length;
   return (from, to, [scores = new Float32Array()], { values }) => {
     for (let row = from; row < to; row += 1) {
-      const sum = scores[row - from] ?? 0;
-      values[row] = round((aggregate === "AVERAGE" ? round(sum / trees) : sum) + base);
+      values[row] = round((scores[row - from] ?? 0) + base);
     }
   };
 }
 
 /** TreeAggregator*::FinalizeScores. */
 function severalTargets(ensemble: Ensemble, isDouble: boolean): Finish {
-  const { aggregate, targets } = ensemble;
+  const { targets } = ensemble;
   const round = roundingOf(isDouble);
   const base = ensemble.base.length === targets ? ensemble.base : new Float64Array(targets);
-  const trees = ensemble.roots.length;
   const write = transforms[ensemble.transform];
   const row = isDouble ? new Float64Array(targets) : new Float32Array(targets);
   return (from, to, scores, { values }) => {
     for (let at = from; at < to; at += 1) {
       for (let target = 0; target < targets; target += 1) {
         const sum = scores[target]?.[at - from] ?? 0;
-        const score = aggregate === "AVERAGE" ? round(sum / trees) : sum;
         // ONNX Runtime writes 0 for a target that none of the row's leaves has, even if it has a base value.
-        row[target] = Object.is(sum, -0) ? 0 : round(score + (base[target] ?? 0));
+        row[target] = Object.is(sum, -0) ? 0 : round(sum + (base[target] ?? 0));
       }
       write(row);
       values.set(row, at * targets);
@@ -293,7 +283,7 @@ function pairWriter(
   { transform }: Ensemble,
   { binary, allPositive }: Classes,
   round: Round,
-): (score: number, values: Floats, at: number) => void {
+): (score: number, values: Float32Array, at: number) => void {
   if (transform === "LOGISTIC") {
     return (score, values, at) => {
       values[at] = logistic(Math.fround(-score));

@@ -18,15 +18,13 @@ export interface Ensemble {
   readonly weights: LeafWeights;
   /** Targets, or classes. */
   readonly targets: number;
-  readonly aggregate: Aggregate;
   readonly transform: Transform;
   /** Base values that are added to the scores: none, or one for each target; one also for two classes. */
   readonly base: Float64Array;
   readonly classes: Classes | undefined;
 }
 
-export type Aggregate = "SUM" | "AVERAGE";
-/** Those that exporters write: of the others, ONNX Runtime computes the trees. */
+/** Those that exporters write: with others, ONNX Runtime computes the trees. */
 export type Transform = "NONE" | "LOGISTIC" | "SOFTMAX";
 
 /** The nodes of all trees, by their place in the model. Where a node's condition holds, its true child comes next. */
@@ -38,11 +36,12 @@ export interface TreeNodes {
   readonly missingTrue: Uint8Array;
   readonly trueChildren: Int32Array;
   readonly falseChildren: Int32Array;
-  /** The sets of nodes of mode MEMBER, by node. */
+  /** By node of mode EQ: the values of which any will do; others have their threshold alone. */
   readonly members: ReadonlyMap<number, Float64Array>;
 }
 
-type NodeMode = "LEAF" | "LEQ" | "LT" | "GTE" | "GT" | "EQ" | "NEQ" | "MEMBER";
+type NodeMode = (typeof nodeModes)[number];
+const nodeModes = ["LEAF", "LEQ", "LT", "GTE", "GT", "EQ", "NEQ"] as const;
 
 /** What leaves add: those of node i are [starts[i], starts[i + 1]). */
 interface LeafWeights {
@@ -63,31 +62,20 @@ export interface Classes {
 /** The trees of a model cannot be compiled, or compiled trees cannot score these rows. */
 export class Unsupported extends Error {}
 
-/** Operators of domain ai.onnx.ml. */
-const treeOperators = ["TreeEnsembleClassifier", "TreeEnsembleRegressor", "TreeEnsemble"] as const;
-
-/** In the order of the numbers that TreeEnsemble has for them. */
-const numberedModes: readonly NodeMode[] = ["LEQ", "LT", "GTE", "GT", "EQ", "NEQ", "MEMBER"];
-const aggregates: readonly Aggregate[] = ["AVERAGE", "SUM"];
+/** Operators of domain ai.onnx.ml. No exporter that was tried writes TreeEnsemble, of version 5. */
+const treeOperators = new Set(["TreeEnsembleClassifier", "TreeEnsembleRegressor"]);
 const transforms: readonly Transform[] = ["NONE", "LOGISTIC", "SOFTMAX"];
 
 export function isTreeNode({ operator, domain }: Pick<OnnxNode, "operator" | "domain">): boolean {
-  return domain === "ai.onnx.ml" && (treeOperators as readonly string[]).includes(operator);
+  return domain === "ai.onnx.ml" && treeOperators.has(operator);
 }
 
 /**
- * Reads a node of trees: TreeEnsembleClassifier and TreeEnsembleRegressor of ai.onnx.ml 1 and 3, TreeEnsemble of 5.
+ * Reads a node of trees, of ai.onnx.ml 1 and 3.
  * @throws Unsupported, RangeError, TypeError for what ONNX Runtime refuses, or what is not known to be computed as there
  */
 export function readEnsemble({ operator, attributes }: OnnxNode): Ensemble {
-  const read =
-    operator === "TreeEnsemble" ? readGraphOfTrees(attributes) : readLists(attributes, operator.endsWith("Classifier"));
-  const ensemble = { ...read, nodes: mergeSets(read.nodes) };
-  requireForest(ensemble);
-  return ensemble;
-}
-
-function readLists(attributes: Attributes, isClassifier: boolean): Ensemble {
+  const isClassifier = operator === "TreeEnsembleClassifier";
   const prefix = isClassifier ? "class" : "target";
   const { nodes, roots, placeOf } = readNodes(attributes);
   const weightIds = integersIn(attributes, `${prefix}_ids`);
@@ -106,27 +94,15 @@ function readLists(attributes: Attributes, isClassifier: boolean): Ensemble {
   if (classes !== undefined && ![0, targets].includes(base.length) && !(targets === 2 && base.length === 1)) {
     throw new Unsupported(`${base.length} base values, ${targets} classes`);
   }
-  return {
-    nodes,
-    roots,
-    weights,
-    targets,
-    aggregate:
-      classes === undefined
-        ? nameOf(aggregates, textIn(attributes, "aggregate_function") ?? "SUM", "aggregate function")
-        : "SUM",
-    transform: nameOf(transforms, textIn(attributes, "post_transform") ?? "NONE", "post transform"),
-    base,
-    classes,
-  };
-}
-
-function nameOf<T extends string>(names: readonly T[], text: string, what: string): T {
-  const name = names.find((known) => known === text);
-  if (name === undefined) {
-    throw new Unsupported(`${what} ${text}`);
+  const aggregate = textIn(attributes, "aggregate_function") ?? "SUM";
+  const said = textIn(attributes, "post_transform") ?? "NONE";
+  const transform = transforms.find((known) => known === said);
+  if (aggregate !== "SUM" || transform === undefined) {
+    throw new Unsupported(`aggregate function ${aggregate}, post transform ${said}`);
   }
-  return name;
+  const merged = mergeSets(nodes);
+  requireForest(merged, roots);
+  return { nodes: merged, roots, weights, targets, transform, base, classes };
 }
 
 /** Floats, or since opset 3 a tensor. */
@@ -141,7 +117,11 @@ function numbersIn(attributes: Attributes, name: string): Float64Array {
 
 type PlaceOf = (tree: number, node: number) => number;
 
-function readNodes(attributes: Attributes): Pick<Ensemble, "nodes" | "roots"> & { readonly placeOf: PlaceOf } {
+function readNodes(attributes: Attributes): {
+  readonly nodes: Omit<TreeNodes, "members">;
+  readonly roots: readonly number[];
+  readonly placeOf: PlaceOf;
+} {
   const trees = integersIn(attributes, "nodes_treeids");
   const ids = integersIn(attributes, "nodes_nodeids");
   const modes = textsIn(attributes, "nodes_modes").map(modeOf);
@@ -164,14 +144,13 @@ function readNodes(attributes: Attributes): Pick<Ensemble, "nodes" | "roots"> & 
       falseChildren[node] = placeOf(trees[node] ?? 0, falseIds[node] ?? 0);
     }
   }
-  const nodes: TreeNodes = {
+  const nodes = {
     modes,
     features: Int32Array.from(features),
     thresholds,
     missingTrue: Uint8Array.from({ length: count }, (_, node) => (missing[node] === 1 ? 1 : 0)),
     trueChildren,
     falseChildren,
-    members: new Map(),
   };
   return { nodes, roots, placeOf };
 }
@@ -211,18 +190,8 @@ function numberNodes(trees: Float64Array, ids: Float64Array): { readonly roots: 
   return { roots, placeOf };
 }
 
-const modeNames: Readonly<Record<string, NodeMode>> = {
-  LEAF: "LEAF",
-  BRANCH_LEQ: "LEQ",
-  BRANCH_LT: "LT",
-  BRANCH_GTE: "GTE",
-  BRANCH_GT: "GT",
-  BRANCH_EQ: "EQ",
-  BRANCH_NEQ: "NEQ",
-};
-
 function modeOf(text: string): NodeMode {
-  const mode = modeNames[text];
+  const mode = nodeModes.find((known) => text === (known === "LEAF" ? known : `BRANCH_${known}`));
   if (mode === undefined) {
     throw new Unsupported(`node mode ${text}`);
   }
@@ -287,116 +256,14 @@ function readClasses(attributes: Attributes, ids: Float64Array, weights: Float64
   };
 }
 
-/** Reads the attributes of TreeEnsemble (ai.onnx.ml 5), whose nodes and leaves have lists of their own. */
-function readGraphOfTrees(attributes: Attributes): Ensemble {
-  const inner = readInner(attributes);
-  const count = inner.modes.length;
-  const leafTargets = integersIn(attributes, "leaf_targetids");
-  const leafValues = tensorValues(attributes, "leaf_weights");
-  // Leaves are numbered after all other nodes.
-  const total = count + leafTargets.length;
-  const childrenOf = (which: "true" | "false"): Int32Array => {
-    const ids = integersIn(attributes, `nodes_${which}nodeids`);
-    const leaves = integersIn(attributes, `nodes_${which}leafs`);
-    return Int32Array.from({ length: total }, (_, node) => {
-      const child = (ids[node] ?? 0) + (leaves[node] === 0 ? 0 : count);
-      if (node < count && child >= (leaves[node] === 0 ? count : total)) {
-        throw new Unsupported(`no child ${child}`);
-      }
-      return node < count ? child : 0;
-    });
-  };
-  const [trueChildren, falseChildren] = [childrenOf("true"), childrenOf("false")];
-  const nodes: TreeNodes = {
-    ...inner,
-    modes: [...inner.modes, ...Array.from(leafTargets, () => "LEAF" as const)],
-    trueChildren,
-    falseChildren,
-  };
-  const targets = integerIn(attributes, "n_targets") ?? 0;
-  const aggregate = aggregates[integerIn(attributes, "aggregate_function") ?? 1];
-  const transform = transforms[integerIn(attributes, "post_transform") ?? 0];
-  if (aggregate === undefined || transform === undefined || leafValues.length !== leafTargets.length) {
-    throw new Unsupported("an aggregate function, a post transform or leaves that are not known");
-  }
-  // A tree of one leaf is a node whose children are this leaf.
-  const roots = Array.from(integersIn(attributes, "tree_roots"), (root) =>
-    trueChildren[root] === falseChildren[root] && (trueChildren[root] ?? 0) >= count ? (trueChildren[root] ?? 0) : root,
-  );
-  const starts = Int32Array.from({ length: total + 1 }, (_, node) => Math.max(0, node - count));
-  const weights = { starts, targets: Int32Array.from(leafTargets), values: leafValues };
-  return { nodes, roots, weights, targets, aggregate, transform, base: new Float64Array(), classes: undefined };
-}
-
-function readInner(
-  attributes: Attributes,
-): Pick<TreeNodes, "modes" | "features" | "thresholds" | "missingTrue" | "members"> {
-  const modes = Array.from(tensorValues(attributes, "nodes_modes"), (number) => {
-    const mode = numberedModes[number];
-    if (mode === undefined) {
-      throw new Unsupported(`node mode ${number}`);
-    }
-    return mode;
-  });
-  const features = integersIn(attributes, "nodes_featureids");
-  const thresholds = tensorValues(attributes, "nodes_splits");
-  const missing = integersIn(attributes, "nodes_missing_value_tracks_true");
-  if (features.length !== modes.length || thresholds.length !== modes.length) {
-    throw new Unsupported("lists of nodes of several lengths");
-  }
-  return {
-    modes,
-    features: Int32Array.from(features),
-    thresholds,
-    missingTrue: Uint8Array.from(modes, (_, node) => (missing[node] === 1 ? 1 : 0)),
-    members: membersOf(modes, tensorIn(attributes, "membership_values")?.values ?? new Float64Array()),
-  };
-}
-
-/** The size limit of sets whose members ONNX Runtime compares one by one, and the limit of their members. */
-const mostMembers = 31;
-
-/** Sets of one list, each ended by NaN, of the nodes of mode MEMBER in their order. */
-function membersOf(modes: readonly NodeMode[], values: Float64Array): Map<number, Float64Array> {
-  const members = new Map<number, Float64Array>();
-  let at = 0;
-  for (const [node, mode] of modes.entries()) {
-    if (mode === "MEMBER") {
-      let end = at;
-      while (end < values.length && !Number.isNaN(values[end])) {
-        end += 1;
-      }
-      const set = values.subarray(at, end);
-      if (
-        set.length === 0 ||
-        set.length > mostMembers ||
-        set.some((member) => !(member >= 0 && member < mostMembers))
-      ) {
-        throw new Unsupported("a set that ONNX Runtime looks numbers up in without their fractions");
-      }
-      members.set(node, set);
-      at = end + 1;
-    }
-  }
-  return members;
-}
-
-function tensorValues(attributes: Attributes, name: string): Float64Array {
-  const tensor = tensorIn(attributes, name);
-  if (tensor === undefined) {
-    throw new Unsupported(`no ${name}`);
-  }
-  return tensor.values;
-}
-
 /**
  * Sets as one node: exporters write "is one of" as nodes of mode EQ, each the false child of the one before, that share
  * their true child. The nodes that were merged are reached no more, and become leaves.
  */
-function mergeSets(nodes: TreeNodes): TreeNodes {
+function mergeSets(nodes: Omit<TreeNodes, "members">): TreeNodes {
   const modes: NodeMode[] = [...nodes.modes];
   const falseChildren = nodes.falseChildren.slice();
-  const members = new Map(nodes.members);
+  const members = new Map<number, Float64Array>();
   const follows = (node: number, next: number): boolean =>
     modes[next] === "EQ" &&
     nodes.features[next] === nodes.features[node] &&
@@ -412,14 +279,13 @@ function mergeSets(nodes: TreeNodes): TreeNodes {
     }
     if (merged.length > 0) {
       members.set(node, Float64Array.of(nodes.thresholds[node] ?? Number.NaN, ...merged));
-      modes[node] = "MEMBER";
     }
   }
   return { ...nodes, modes, falseChildren, members };
 }
 
 /** @throws Unsupported where two nodes have the same child */
-function requireForest({ nodes, roots }: Pick<Ensemble, "nodes" | "roots">): void {
+function requireForest(nodes: TreeNodes, roots: readonly number[]): void {
   const seen = new Uint8Array(nodes.modes.length);
   const waiting: number[] = [];
   for (const root of roots) {

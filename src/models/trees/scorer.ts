@@ -472,7 +472,7 @@ function testOf(nodes: TreeNodes, node: number, isDouble: boolean): Test {
   if ((nodes.features[node] ?? -1) < 0) {
     throw new Unsupported("a feature before the first");
   }
-  if (mode !== "MEMBER" && !isExact(threshold, isDouble)) {
+  if (!isExact(threshold, isDouble)) {
     throw new Unsupported(`threshold ${threshold}`);
   }
   switch (mode) {
@@ -487,7 +487,6 @@ function testOf(nodes: TreeNodes, node: number, isDouble: boolean): Test {
     case "NEQ":
       return { kind: "member", members, nanIsTrue: false, isOpposite: true }; // NaN differs from all
     case "EQ":
-    case "MEMBER":
       return { kind: "member", members: sorted(members, isDouble), nanIsTrue, isOpposite: false };
     case "LEAF":
       throw new Unsupported("a leaf with a condition");

@@ -46,13 +46,10 @@ interface TreeModelOptions {
 
 /**
  * Compiles a model's trees and compares what they give, for rows made of their own thresholds, with ONNX Runtime.
- * @throws Unsupported where they cannot be compiled, Mismatch
+ * @throws Unsupported, RangeError where they cannot be compiled, Mismatch
  */
 export async function openTreeModel({ model, wanted, openPart }: TreeModelOptions): Promise<TreeModel> {
   const graph = readGraph(model);
-  if (graph === undefined) {
-    throw new Unsupported("it has functions, subgraphs or sparse constants");
-  }
   const cut = partitionModel(graph, wanted);
   const sessions: OnnxSession[] = [];
   const open: OpenPart = async (part, names) => {
@@ -74,8 +71,7 @@ export async function openTreeModel({ model, wanted, openPart }: TreeModelOption
     for (const ensemble of cut.ensembles) {
       compiled.push(await compileChecked(graph, ensemble, { type: rowTypeOf(ensemble, before), openPart }));
     }
-    const elementOf = (own: OwnOutput): number => elementOfOutput(cut, compiled, own);
-    const after = cut.after && (await open(cut.after.modelFor(elementOf), cut.after));
+    const after = cut.after && (await open(cut.after.model, cut.after));
     const bound = cut.ensembles.reduce((most, { ensemble }) => Math.max(most, boundOf(ensemble.transform)), 0);
     return { bound, run: (request) => runParts({ cut, compiled, before, after }, request), close };
   } catch (error) {
@@ -109,19 +105,6 @@ function rowTypeOf({ element, input, node }: PartitionedEnsemble, before: OnnxSe
   return type;
 }
 
-function givesDoubles({ node }: PartitionedEnsemble, isDouble: boolean): boolean {
-  return isDouble && node.operator === "TreeEnsemble";
-}
-
-function elementOfOutput(cut: PartitionedModel, compiled: readonly CompiledTrees[], own: OwnOutput): number {
-  const ensemble = cut.ensembles[own.ensemble];
-  if (own.kind === "labels") {
-    return ensemble?.ensemble.classes?.labels.kind === "string" ? elements.string : elements.int64;
-  }
-  const isDouble = compiled[own.ensemble]?.isDouble === true;
-  return ensemble !== undefined && givesDoubles(ensemble, isDouble) ? elements.double : elements.float;
-}
-
 /** Values that are compared, of the rows of one ensemble. */
 const checkedValues = 1_000_000;
 /** Limit of the nodes that ONNX Runtime and the compiled trees visit for these rows. */
@@ -134,8 +117,7 @@ async function compileChecked(
   { type, openPart }: { readonly type: RowType } & Pick<TreeModelOptions, "openPart">,
 ): Promise<CompiledTrees> {
   const { ensemble, node, input } = cut;
-  const isDouble = type === "float64";
-  const trees = compileTrees(ensemble, { isDouble, givesDoubles: givesDoubles(cut, isDouble) });
+  const trees = compileTrees(ensemble, type === "float64");
   try {
     const width = Math.max(1, trees.features);
     const { modes } = ensemble.nodes;
@@ -349,11 +331,10 @@ interface ModelPart {
   readonly model: Uint8Array;
 }
 
-/** The part behind the ensembles. Its model depends on whether the ensembles give doubles. */
-interface AfterPart extends Omit<ModelPart, "model"> {
+/** The part behind the ensembles. */
+interface AfterPart extends ModelPart {
   /** Tensors of ensembles that it takes. */
   readonly from: ReadonlyMap<string, OwnOutput>;
-  readonly modelFor: (elementOf: (own: OwnOutput) => number) => Uint8Array;
 }
 
 /**
@@ -392,7 +373,8 @@ function partitionModel(graph: OnnxGraph, wanted: readonly string[]): Partitione
     }
   }
   const others = wanted.filter((name) => !own.has(name));
-  return { ensembles, own, before: partBefore(source, ensembles), after: partAfter(source, others, treeOutputs) };
+  const after = others.length === 0 ? undefined : partAfter(source, others, ensembles, treeOutputs);
+  return { ensembles, own, before: partBefore(source, ensembles), after };
 }
 
 interface ModelGraph {
@@ -526,24 +508,23 @@ function partBefore(source: ModelGraph, ensembles: readonly PartitionedEnsemble[
 function partAfter(
   source: ModelGraph,
   outputs: readonly string[],
+  ensembles: readonly PartitionedEnsemble[],
   treeOutputs: ReadonlyMap<string, OwnOutput>,
-): AfterPart | undefined {
-  if (outputs.length === 0) {
-    return undefined;
-  }
+): AfterPart {
   const { graph } = source;
   const needed = ancestors(source, outputs, treeOutputs);
   const taken = graph.inputs.filter(({ name }) => needed.inputs.includes(name));
   const from = new Map([...treeOutputs].filter(([name]) => needed.treeOutputs.includes(name)));
-  return {
-    inputs: needed.inputs,
-    outputs,
-    from,
-    modelFor: (elementOf) =>
-      writeModelOf(graph, {
-        nodes: needed.nodes,
-        inputs: [...taken, ...[...from].map(([name, own]) => valueOf(name, elementOf(own)))],
-        outputs: graph.outputs.filter(({ name }) => outputs.includes(name)),
-      }),
-  };
+  const elementOf = ({ ensemble, kind }: OwnOutput): number =>
+    kind === "values"
+      ? elements.float
+      : ensembles[ensemble]?.ensemble.classes?.labels.kind === "string"
+        ? elements.string
+        : elements.int64;
+  const model = writeModelOf(graph, {
+    nodes: needed.nodes,
+    inputs: [...taken, ...[...from].map(([name, own]) => valueOf(name, elementOf(own)))],
+    outputs: graph.outputs.filter(({ name }) => outputs.includes(name)),
+  });
+  return { inputs: needed.inputs, outputs, from, model };
 }

@@ -1,3 +1,5 @@
+import { checkOf } from "../../checks/checks.js";
+import { rangeText } from "../../base/shown-numbers.js";
 import { type Finding, type Level, roleOf } from "../../checks/check.js";
 import {
   areClasses,
@@ -74,11 +76,11 @@ export function pageColumns(record: AttemptRecord): PageColumn[] {
 function failingValues(results: readonly Finding[]): ReadonlySet<string> {
   const failed = results.filter(({ level }) => level !== "pass");
   return new Set(
-    failed.flatMap(({ check, numbers }) =>
-      check === "in"
-        ? Object.keys(numbers)
-        : [numbers["value"], numbers["gone"]].flatMap((name) => (name === undefined ? [] : [String(name)])),
-    ),
+    failed.flatMap((finding) => {
+      const { value, gone } = finding.numbers;
+      const named = [value, gone].flatMap((each) => (each === undefined ? [] : [String(each)]));
+      return checkOf(finding).valuesIn?.(finding) ?? named;
+    }),
   );
 }
 
@@ -250,14 +252,8 @@ export function middleOf(profile: ColumnProfile): string | undefined {
 export function usualMiddle(columns: readonly ColumnProfile[]): string | undefined {
   const medians = columns.flatMap((column) => quantileOf(column, 0.5) ?? []);
   if (medians.length > 0) {
-    return spanText(medians, showNumber);
+    return rangeText(medians, showNumber);
   }
   const names = new Set(columns.flatMap((column) => middleOf(column) ?? []));
   return names.size === 0 ? undefined : [...names].slice(0, 3).join(", ");
-}
-
-/** "3 to 5", or "3" where all are shown as the same. */
-export function spanText(values: readonly number[], show: (value: number) => string): string {
-  const [low, high] = [show(Math.min(...values)), show(Math.max(...values))];
-  return low === high ? low : `${low} to ${high}`;
 }

@@ -65,12 +65,6 @@ export function showNumber(value: number): string {
   return (isLarge ? Number(short).toExponential() : short).replace("e+", "e");
 }
 
-/** A share as a percentage with three significant digits: "12.3%"; "<0.01%" for the smallest shares above 0. */
-export function showShare(share: number): string {
-  const percent = share * 100;
-  return percent > 0 && percent < 0.01 ? "<0.01%" : `${Number(percent.toPrecision(3))}%`;
-}
-
 /** A logical date without its year: "21 Nov"; other texts as they are. */
 export function showDay(date: string): string {
   const [, month, day] = /^\d{4}-(\d\d)-(\d\d)$/.exec(date) ?? [];

@@ -1,7 +1,7 @@
 import { paramTexts } from "../../run/plan/identity.js";
 import { assertNever } from "../../base/errors.js";
 import type { AttemptRecord } from "../attempt-record.js";
-import { showBytes } from "../plan-text.js";
+import { showBytes, showCount, showDuration, showRate, count } from "../../base/shown-numbers.js";
 import {
   type DecidingCommands,
   type Outcome,
@@ -9,19 +9,15 @@ import {
   type ScoreAgain,
   type VerdictReport,
   checksText,
-  count,
   decidingTexts,
-  serverText,
-  showCount,
-  showDuration,
-  showRate,
+  requestsText,
   spendingText,
-  statusOf,
+  statusOfOutcome,
   toScoreAgain,
 } from "../report.js";
 import { secondsByStage, stages } from "../stage-times.js";
 import { pageColumns } from "./columns.js";
-import { folded, html, type Html, nothing, showDay } from "./html.js";
+import { type Html, folded, html, nothing, showDay } from "./html.js";
 import { bars, comparisonSection, driftTable, historyCharts, outputCards, throughputChart } from "./sections.js";
 import { readersText } from "../../run/lifecycle/published-run.js";
 
@@ -39,7 +35,7 @@ function htmlReport(record: AttemptRecord, outcome: Outcome, endedMs: number): s
 <meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
 <meta name="viewport" content="width=device-width">
-<meta name="${statusName}" content="${`${run?.runId ?? ""} ${statusOf(outcome)}`}">
+<meta name="${statusName}" content="${`${run?.runId ?? ""} ${statusOfOutcome(outcome)}`}">
 <title>${pageState(record, outcome).word}: ${info.job}${date}</title>
 <style>${{ markup: style }}</style>
 </head>
@@ -212,11 +208,11 @@ function rowsText(
   { status, rowsPlanned, rowsScored, rowsRejected, spansResumed }: RunReport,
 ): { readonly predictions: number | undefined; readonly text: string } {
   const scored = status === "complete" && spansResumed === 0 ? { rows: rowsScored, rejected: rowsRejected } : undefined;
-  const found = review?.profile ?? scored;
-  if (found === undefined) {
+  const counted = review?.profile ?? scored;
+  if (counted === undefined) {
     return { predictions: undefined, text: count(rowsPlanned, "input row") };
   }
-  const { rows: predictions, rejected } = found;
+  const { rows: predictions, rejected } = counted;
   const left = Math.max(rowsPlanned - predictions - rejected, 0);
   const parts = [
     count(predictions, "prediction"),
@@ -246,11 +242,11 @@ const [begin, end] = ["<!-- state -->", "<!-- end of state -->"];
 
 /** Renders the top of the page: the state, its first reason, the commands that a person can use, and all findings. */
 function stateSection(record: AttemptRecord, outcome: Outcome): Html {
-  const found = outcome.kind === "failed" ? failure(outcome, record) : findings(outcome.report);
+  const details = outcome.kind === "failed" ? failure(outcome, record) : findings(outcome.report);
   return html`${{ markup: begin }}
 ${stateHeading(pageState(record, outcome))}
 ${about(record, outcome)}${outcome.kind === "failed" ? nothing : reasons(outcome.report)}</header>
-${found}${{ markup: end }}`;
+${details}${{ markup: end }}`;
 }
 
 /** Replaces the top of a page; undefined: the page is none of this program. */
@@ -403,7 +399,7 @@ function stageBars({ stages: times }: AttemptRecord): Html {
 
 function rejectBars({ rejectReasons }: AttemptRecord): Html {
   const rows = [...rejectReasons].map(([name, value]) => ({ name, value }));
-  return bars(rows.toSorted((one, other) => other.value - one.value));
+  return bars(rows.toSorted((left, right) => right.value - left.value));
 }
 
 function named(prefix: string, values: Readonly<Record<string, string>>): Fact[] {
@@ -425,7 +421,7 @@ function facts({ info, run, engine, inputWaitSeconds }: AttemptRecord, outcome: 
     ["decision trees", engine?.trees() ?? undefined],
     ["sessions", engine && String(engine.sessions)],
     ["batch_size", engine && showCount(engine.batchRows())],
-    ["server", engine?.server && serverText(engine.server())],
+    ["server", engine?.server && requestsText(engine.server())],
     ["spent by the run", engine?.spending && spendingText(engine.spending())],
     ["waited for the input", inputWaitSeconds === 0 ? undefined : showDuration(inputWaitSeconds)],
     ["output", outcome.kind === "done" ? outcome.report.output : info.output],

@@ -2,24 +2,31 @@ import type { Measures } from "../../checks/agreement.js";
 import type { Level } from "../../checks/check.js";
 import { type ColumnProfile, emptyShare, quantileOf } from "../../checks/profile/column.js";
 import type { RunProfile } from "../../checks/profile/run-profile.js";
-import { shownValue } from "../../base/shown-numbers.js";
+import {
+  showCount,
+  showRate,
+  showShortDuration,
+  shownValue,
+  rangeText,
+  percent,
+  rounded,
+  count,
+} from "../../base/shown-numbers.js";
 import { agreementLine, comparedRows, differentRows, flipRows, modelNames } from "../agreement.js";
 import type { RunReview, Timeline } from "../attempt-record.js";
-import { count, showCount, showRate, showShortDuration } from "../report.js";
 import {
   type Distribution,
+  type NumberDistribution,
+  type PageColumn,
+  type ValueCount,
+  type ValueDistribution,
   distributionOf,
   levelOfRun,
   middleOf,
-  type NumberDistribution,
-  type PageColumn,
   runsBefore,
-  spanText,
   usualMiddle,
-  type ValueCount,
-  type ValueDistribution,
 } from "./columns.js";
-import { breakable, folded, html, type Html, nothing, showDay, showNumber, showShare, ticksBetween } from "./html.js";
+import { type Html, breakable, folded, html, nothing, showDay, showNumber, ticksBetween } from "./html.js";
 
 /** The number of outputs that are not folded away. Those with the worst results come first. */
 const openCards = 12;
@@ -157,12 +164,12 @@ ${driftRows(ranked.slice(0, open).map(lineOf))}${more}</section>
 function lineOf({ name, role, now, level, times, earlier }: PageColumn): Html {
   const shares = earlier.flatMap((column) => emptyShare(column) ?? []);
   const far = times === undefined ? "–" : `${Number((times * 100).toPrecision(2))}%`;
-  return html`<tr class="${level}"><th>${columnName({ name, role })}</th><td>${far}</td><td>${pair(middleOf(now) ?? "–", usualMiddle(earlier))}</td><td>${pair(emptyText(now), shares.length === 0 ? undefined : spanText(shares, showShare))}</td></tr>`;
+  return html`<tr class="${level}"><th>${columnName({ name, role })}</th><td>${far}</td><td>${pair(middleOf(now) ?? "–", usualMiddle(earlier))}</td><td>${pair(emptyText(now), shares.length === 0 ? undefined : rangeText(shares, percent))}</td></tr>`;
 }
 
 function emptyText(column: ColumnProfile): string {
   const share = emptyShare(column);
-  return share === undefined ? "no rows" : showShare(share);
+  return share === undefined ? "no rows" : percent(share);
 }
 
 function driftRows(lines: readonly Html[]): Html {
@@ -220,7 +227,7 @@ function columnHistory({ name, role, now, history, level }: PageColumn): Html {
   const each = (of: (column: ColumnProfile) => number | undefined): (number | undefined)[] =>
     profiles.map((column) => (column === undefined ? undefined : of(column)));
   const charts = [
-    small("NULL/NaN", each(emptyShare), showShare, { upTo: 0.05 }),
+    small("NULL/NaN", each(emptyShare), percent, { upTo: 0.05 }),
     small(
       "median",
       each((column) => quantileOf(column, 0.5)),
@@ -248,10 +255,8 @@ function small(
     return html`<div></div>`; // keeps its place in the grid
   }
   const last = values.at(-1);
-  const [low, high] = [show(Math.min(...known)), show(Math.max(...known))];
-  const range = low === high ? `always ${low}` : `${low} to ${high}`;
   const said = level === "pass" ? nothing : html` <b class="${level}">${level === "hold" ? "failed" : "warns"}</b>`;
-  return html`<figure><figcaption>${title} <b>${last === undefined ? "–" : show(last)}</b>${said}</figcaption>${sparkline(title, values, { upTo, level })}<small>${range}</small></figure>`;
+  return html`<figure><figcaption>${title} <b>${last === undefined ? "–" : show(last)}</b>${said}</figcaption>${sparkline(title, values, { upTo, level })}<small>${rangeText(known, show)}</small></figure>`;
 }
 
 /** How a second model agrees with the predictions; nothing if the run has none. */
@@ -270,18 +275,13 @@ ${outputs}${rest}</section>
 }
 
 function output(name: string, measures: Measures, tolerance: number): Html {
-  const flips = measures.kind === "labels" ? flipRows(measures) : [];
+  const flips = flipRows(measures);
   const pairs = flips.length === 0 ? nothing : rowsTable([...modelNames, "rows"], flips);
+  const { title, head, rows } = differentRows(measures, modelNames);
+  const different = rows.length === 0 ? nothing : folded(`${title}: ${rows.length}`, rowsTable(head, rows));
   return html`<div class="compared"><h3>${name}</h3>
-<p>${agreementLine(measures, tolerance)}.</p>${pairs}${different(measures)}</div>
+<p>${agreementLine(measures, tolerance)}.</p>${pairs}${different}</div>
 `;
-}
-
-function different(measures: Measures): Html {
-  const { kind, most } = measures;
-  const { head, rows } = differentRows(measures, modelNames);
-  const title = `${count(most.length, "row")} that ${most.length === 1 ? "differs" : "differ"}${kind === "labels" ? "" : " most"}`;
-  return most.length === 0 ? nothing : folded(title, rowsTable(head, rows));
 }
 
 function rowsTable([first = "", ...heads]: readonly string[], rows: readonly (readonly string[])[]): Html {
@@ -325,7 +325,7 @@ function shareAxis(most: number, y: (share: number) => number): Html[] {
   const ticks = ticksBetween(0, most).filter((_, index, all) => all.length <= 4 || index % 2 === 0);
   return ticks.map((tick) => {
     const at = fixed(y(tick));
-    return html`<path class="grid" d="M${area.left} ${at}H${area.right}"/><text x="${area.left - 4}" y="${fixed(y(tick) + 3.5)}" text-anchor="end">${showShare(tick)}</text>`;
+    return html`<path class="grid" d="M${area.left} ${at}H${area.right}"/><text x="${area.left - 4}" y="${fixed(y(tick) + 3.5)}" text-anchor="end">${percent(tick)}</text>`;
   });
 }
 
@@ -359,8 +359,8 @@ interface EmptyShare {
 function emptyBars(shares: readonly EmptyShare[]): Html {
   const lines = shares.map(({ name, rows, share, before }) => {
     const mark = before === undefined ? nothing : html`<path class="was" d="M${fixed(before * 100)} 0V10"/>`;
-    const was = before === undefined ? nothing : html`, <span class="before">before ${showShare(before)}</span>`;
-    return html`<dt>${name}</dt><dd>${showShare(share)}${was}</dd><dd>${showCount(rows)}</dd>${bar(share, mark)}`;
+    const was = before === undefined ? nothing : html`, <span class="before">before ${percent(before)}</span>`;
+    return html`<dt>${name}</dt><dd>${percent(share)}${was}</dd><dd>${showCount(rows)}</dd>${bar(share, mark)}`;
   });
   return lines.length === 0 ? nothing : html`<dl class="values">${lines}</dl>`;
 }
@@ -374,8 +374,8 @@ export function valueBars({ values, others, total, totalBefore }: ValueDistribut
   const lines = all.map((value) => {
     const mark =
       totalBefore === 0 ? nothing : html`<path class="was" d="M${fixed((beforeOf(value) / most) * 100)} 0V10"/>`;
-    const was = totalBefore === 0 ? nothing : html` <span class="before">${showShare(beforeOf(value))}</span>`;
-    return html`<dt>${nameOf(value.name)}</dt><dd>${showShare(nowOf(value))}${was}</dd><dd>${showCount(value.now)}</dd>${bar(nowOf(value) / most, mark)}`;
+    const was = totalBefore === 0 ? nothing : html` <span class="before">${percent(beforeOf(value))}</span>`;
+    return html`<dt>${nameOf(value.name)}</dt><dd>${percent(nowOf(value))}${was}</dd><dd>${showCount(value.now)}</dd>${bar(nowOf(value) / most, mark)}`;
   });
   return html`<dl class="values">${lines}</dl>`;
 }
@@ -443,8 +443,7 @@ export function throughputChart({ rows, widthMs }: Timeline): Html {
 export function bars(rows: readonly { readonly name: string; readonly value: number }[], unit = ""): Html {
   const highest = Math.max(...rows.map(({ value }) => value), Number.MIN_VALUE);
   const lines = rows.map(({ name, value }) => {
-    const shown = `${value.toLocaleString("en-US", { maximumFractionDigits: 3 })}${unit}`;
-    return html`<dt>${name}</dt><dd></dd><dd>${shown}</dd>${bar(value / highest)}`;
+    return html`<dt>${name}</dt><dd></dd><dd>${showCount(rounded(value))}${unit}</dd>${bar(value / highest)}`;
   });
   return html`<dl class="values">${lines}</dl>`;
 }

@@ -1,5 +1,5 @@
 import type { RunVerdict } from "./lifecycle.js";
-import type { DifferentRow, MatchedColumns, Measures } from "../../checks/agreement.js";
+import type { MatchedColumns, Measures } from "../../checks/agreement.js";
 import { isRecord } from "../../base/checks.js";
 
 /** Keys of persons whose rows are erased. */
@@ -57,7 +57,7 @@ export function verdictWithoutRows(verdict: RunVerdict): RunVerdict {
   return { ...verdict, verdict: { ...verdict.verdict, results } };
 }
 
-/** How a second model agrees with the predictions of a run. Plain JSON, in which NaN and infinity are null. Created once. */
+/** How a second model agrees with the predictions of a run. Plain JSON. Created once. */
 export interface RunComparison {
   /** The second model as the spec names it. */
   readonly model: string;
@@ -78,22 +78,11 @@ export interface RunComparison {
   readonly apart: MatchedColumns["apart"];
 }
 
-/** Reads a result that was stored as JSON, with NaN and infinity where they were; undefined for anything else. */
+/** Reads a result that was stored as JSON; undefined for anything else. */
 export function parseRunComparison(json: unknown): RunComparison | undefined {
-  if (!isRecord(json) || !Array.isArray(json["columns"]) || typeof json["compared"] !== "number") {
-    return undefined;
-  }
-  const stored = json as unknown as RunComparison;
-  return { ...stored, columns: stored.columns.map(([name, measures]) => [name, reviveMeasures(measures)]) };
-}
-
-function reviveMeasures(stored: Measures): Measures {
-  const figures = Object.entries(stored).map(([name, value]) => [name, value === null ? Number.NaN : value]);
-  return { ...Object.fromEntries(figures), most: stored.most.map(reviveRow) };
-}
-
-function reviveRow(row: DifferentRow): DifferentRow {
-  return { ...row, distance: Number.isFinite(row.distance) ? row.distance : Number.POSITIVE_INFINITY };
+  return isRecord(json) && Array.isArray(json["columns"]) && typeof json["compared"] === "number"
+    ? (json as unknown as RunComparison)
+    : undefined;
 }
 
 /** Without the rows that differ most, whose keys name persons. */

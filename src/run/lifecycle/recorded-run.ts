@@ -237,7 +237,7 @@ export function withBegun({ errors, begun }: AttemptNotes, writer: string): Atte
 }
 
 /** The error that an attempt ended with, under its JSON names. */
-export function failureFields(failure: AttemptFailure | undefined): Readonly<Record<string, unknown>> | null {
+export function lastErrorFields(failure: AttemptFailure | undefined): Readonly<Record<string, unknown>> | null {
   if (failure === undefined) {
     return null;
   }

@@ -1,4 +1,4 @@
-import { say } from "../../checks/checks.js";
+import { checkOf } from "../../checks/checks.js";
 import {
   type Finding,
   type Level,
@@ -9,7 +9,7 @@ import {
   timesLimit,
 } from "../../checks/check.js";
 import { printable } from "../../base/texts.js";
-import { count, withSeparators } from "../../base/shown-numbers.js";
+import { count, showCount } from "../../base/shown-numbers.js";
 import { type RunVerdict, comparedFile } from "./lifecycle.js";
 import type { Plan } from "../plan/plan.js";
 import type { ChecksSpec } from "../../job/jobfile/checks-spec.js";
@@ -66,22 +66,13 @@ function farthest(findings: readonly Finding[]): number {
   return Math.max(...findings.map(timesLimit));
 }
 
-/** Signs that say less than another one of the same column. */
-const implied: Readonly<Record<string, readonly string[]>> = {
-  constant: ["nulls", "shape", "class", "unseen"],
-  far: ["shape", "unseen"],
-  in: ["class"],
-  unseen: ["shape", "class"],
-  shape: ["class", "drift"],
-};
-
 function line(group: readonly Finding[], verdict: RunVerdict, all: readonly Finding[]): string {
   const [{ column, cause } = {} as Finding] = group;
-  const names = new Set(group.map(({ check }) => check));
-  const own = group.filter(({ check }) => ![...names].some((name) => implied[name]?.includes(check)));
+  const implied = new Set(group.flatMap((finding) => checkOf(finding).implies ?? []));
+  const own = group.filter(({ check }) => !implied.has(check));
   const texts = own
     .slice(0, mostFindings)
-    .map((finding) => say(finding, { dateOf: (runId) => verdict.dates[runId] ?? runId }));
+    .map((finding) => checkOf(finding).say(finding, { dateOf: (runId) => verdict.dates[runId] ?? runId }));
   const more = own.length > mostFindings ? [`${own.length - mostFindings} more`] : [];
   const model = cause === undefined ? "" : modelText(cause, comparedFile(verdict));
   const moved = group.some(({ isFeature }) => isFeature === true) || column === null ? "" : movedText(all);
@@ -98,7 +89,7 @@ function movedText(all: readonly Finding[]): string {
 function modelText({ of, rows, modelSha256 }: NonNullable<Finding["cause"]>, file: string | undefined): string {
   const before = `the model of ${file ?? "the last run"} (${modelSha256.slice(0, 12)})`;
   return of === "model"
-    ? `; caused by the new model: ${before} predicts as usual for ${withSeparators(rows)} of these rows`
+    ? `; caused by the new model: ${before} predicts as usual for ${showCount(rows)} of these rows`
     : `; caused by the data: ${before} predicts otherwise than usual, too`;
 }
 
@@ -152,9 +143,9 @@ export function countsText(verdict: Verdict): string {
   ] as const;
   const texts = others.flatMap(([level, what]) => {
     const results = countResults(verdict, level);
-    return results === 0 ? [] : [`, ${withSeparators(results)} ${what}`];
+    return results === 0 ? [] : [`, ${showCount(results)} ${what}`];
   });
-  return `${withSeparators(passed)} ${passed === 1 ? "check" : "checks"} passed${texts.join("")}`;
+  return `${showCount(passed)} ${passed === 1 ? "check" : "checks"} passed${texts.join("")}`;
 }
 
 /** What a person may have to correct before a held run is scored again, by the causes of the checks that hold it. */
@@ -166,14 +157,9 @@ export function toCorrect({ modelChanged, results }: Verdict): string {
   const parts = [
     ...(isInput ? ["the input"] : []),
     ...(isModel || modelChanged ? ["the model"] : []),
-    ...(holding.some(mayBeSpec) ? ["the spec"] : []),
+    ...(holding.some((finding) => checkOf(finding).mayBeSpec?.(finding) === true) ? ["the spec"] : []),
   ];
   return [parts.slice(0, -1).join(", "), ...parts.slice(-1)].filter((part) => part !== "").join(" or ");
-}
-
-/** Whether the spec may be wrong: a list of values, a range, a condition, or `input.where`, which left rows out. */
-function mayBeSpec({ check, numbers }: Finding): boolean {
-  return ["in", "range", "sql"].includes(check) || (check === "rows" && Number(numbers["filtered"] ?? 0) > 0);
 }
 
 /** Columns that are not compared, and why, a line each. */

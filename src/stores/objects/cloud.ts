@@ -5,7 +5,7 @@
 import { createHash } from "node:crypto";
 import type { Readable } from "node:stream";
 import {
-  type ConnectionPool,
+  type HttpConnections,
   type Exchange,
   openConnectionPool,
   originOf,
@@ -130,7 +130,7 @@ const smallBytes = 64 * 1024;
 
 /** Sends one request and collects its response, the whole of it. */
 async function exchange(
-  pool: ConnectionPool,
+  pool: HttpConnections,
   { method, base, path, query = {}, headers = {}, body }: CloudRequest,
   signal: AbortSignal,
   {

@@ -13,7 +13,7 @@ import {
 } from "@aws-sdk/client-s3";
 import { NODE_REGION_CONFIG_FILE_OPTIONS, NODE_REGION_CONFIG_OPTIONS, loadConfig } from "@smithy/core/config";
 import {
-  type ConnectionPool,
+  type HttpConnections,
   type Exchange,
   openConnectionPool,
   originOf,
@@ -232,7 +232,7 @@ interface SignedRequest {
  * to be closed is replaced with a new one.
  */
 function sendOverPool(
-  pool: ConnectionPool,
+  pool: HttpConnections,
   command: GetObjectCommand,
   options: Pick<Exchange, "onHeaders" | "signal">,
 ): void {

@@ -7,7 +7,7 @@ import type { Exchange, HttpResponse } from "../../base/http/connections.js";
 import { BrokenTransfer, startSilenceTimeout } from "../../base/http/http.js";
 import { JobError, messageOf } from "../../base/errors.js";
 import { createLimit } from "../../base/promises.js";
-import { type RetryTools, tryAgain, type Verdict } from "../../base/retry.js";
+import { type RetryTools, tryAgain, type RetryVerdict } from "../../base/retry.js";
 import { sha256Of } from "../../base/sha256.js";
 import {
   ChangedBody,
@@ -451,7 +451,7 @@ function createSendRequest(
 
   return async (call, send, stop = signal) => {
     const stops = [signal, stop];
-    const judge = (error: unknown): Verdict => {
+    const judge = (error: unknown): RetryVerdict => {
       throwIfAborted(stops);
       return error instanceof JobError
         ? { kind: "end", error }
@@ -505,7 +505,7 @@ async function timed<T>(
   }
 }
 
-function retryVerdict(error: unknown, failure: ObjectFailure, call: ObjectCall): Verdict {
+function retryVerdict(error: unknown, failure: ObjectFailure, call: ObjectCall): RetryVerdict {
   switch (failure.kind) {
     case "transient":
       return { kind: "again", found: failure.found };

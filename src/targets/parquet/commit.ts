@@ -1,5 +1,5 @@
 import { type Fence, flush } from "../../stores/store.js";
-import { stat, unlink } from "node:fs/promises";
+import { unlink } from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import type { OutputRows, SpanOutput } from "../../columns/types.js";
 import type { DuckDbAccess } from "../../duckdb/instance.js";
@@ -7,7 +7,7 @@ import { firstLine } from "../../duckdb/sql.js";
 import type { Span } from "../../run/plan/plan.js";
 import type { CommittedBy } from "../../run/lifecycle/span-record.js";
 import type { Compression } from "../../job/jobfile/output-spec.js";
-import { errnoOf, JobError, messageOf } from "../../base/errors.js";
+import { JobError, messageOf } from "../../base/errors.js";
 import type { CommitOutcome, StoredPlan } from "../target.js";
 import { refuseStopped } from "./ledger.js";
 import { joinPieces } from "./join-pieces.js";
@@ -37,7 +37,7 @@ export async function commitSpan(
   commit: SpanCommit,
 ): Promise<{ outcome: CommitOutcome; part: FinishedPart }> {
   const { store, layout, stored, duckdb } = run;
-  const { span, output, spilled } = commit;
+  const { span, output } = commit;
   const rejects = textOfRejects(output.rejects);
   const rejectsName = rejects.sha256 === null ? undefined : layout.rejectsOf(span.index, rejects.sha256);
   const fence = committing(run);
@@ -60,7 +60,6 @@ export async function commitSpan(
     const created = await store.create(
       layout.committedPart(span.index),
       async (path) => {
-        await requirePieces(spilled);
         counts = await encodePart({ duckdb, stored, ...commit, rejectsSha256: rejects.sha256 }, path);
         await requireFree();
         if (rejectsName !== undefined) {
@@ -86,7 +85,7 @@ export async function commitSpan(
     }
   }
 
-  const part = await adoptIfThere(run, span);
+  const part = await adopt(run, span);
   if (hasRejects && rejectsName !== undefined && rejects.sha256 !== part.rejectsSha256) {
     await store.remove(layout.rejects, [rejectsName]);
   }
@@ -103,32 +102,6 @@ function committing(run: RunFolder): Fence {
     check: () => refuseStopped(run),
     takesBack: async ({ code }) => code !== "PLAN_CHANGED" || (await mayBeReplaced(run)),
   };
-}
-
-/**
- * Whoever finishes the run may remove the pieces of a span, and then every span is committed.
- * @throws Committed
- */
-async function requirePieces(spilled: readonly SpilledPiece[]): Promise<void> {
-  for (const { path } of spilled) {
-    await stat(path).catch((error: unknown) => {
-      throw errnoOf(error) === "ENOENT" ? new Committed() : error;
-    });
-  }
-}
-
-async function adoptIfThere(run: RunFolder, span: Span): Promise<FinishedPart> {
-  const { store, layout } = run;
-  if ((await findPart(store, layout, span.index)) === undefined) {
-    await refuseStopped(run);
-    throw new JobError("DISK", `writing span ${span.index}: its temporary files are gone`, {
-      hint: "something else removes files of this program; run the same command again, which scores this span anew",
-    });
-  }
-  // The attempt that committed it may have died before it flushed the names.
-  await flush(store, layout.rejects);
-  await flush(store, layout.parts);
-  return await adopt(run, span);
 }
 
 interface PartToEncode extends SpanCommit {
@@ -214,8 +187,10 @@ function lastPieceOf(path: string): string {
  * staged one first.
  */
 async function adopt(run: RunFolder, span: Span): Promise<FinishedPart> {
-  const { store, layout, check } = run;
-  let gone: unknown;
+  const { store, layout } = run;
+  // The attempt that committed it may have died before it flushed the names.
+  await flush(store, layout.rejects);
+  await flush(store, layout.parts);
   for (const path of layout.pathsOf(span.index)) {
     try {
       const theirs = (await inspectParts(run, new Map([[span.index, path]]))).get(span.index);
@@ -225,14 +200,15 @@ async function adopt(run: RunFolder, span: Span): Promise<FinishedPart> {
       }
       return { ...theirs, ...digest };
     } catch (error) {
-      await check();
+      await refuseStopped(run);
       if ((await store.stat(path)) !== undefined) {
         throw error;
       }
-      gone ??= error;
     }
   }
-  throw gone;
+  throw new JobError("DISK", `writing span ${span.index}: the part that another attempt has committed is gone`, {
+    hint: "something else removes files here; run the same command again, which scores this span anew",
+  });
 }
 
 /** DuckDB's messages hold the text of an errno, not its name. */

@@ -5,6 +5,7 @@ import { type Decision, type SupersededRun, requireApproved } from "../../run/li
 import { JobError } from "../../base/errors.js";
 import {
   type AnswerJournal,
+  answerGroups,
   type DocumentKind,
   type KeptAnswer,
   type Ledger,
@@ -14,7 +15,6 @@ import type { RunFolder } from "./parts.js";
 import { createPlan, damagedOutput, lasting, planCheck, storedPlan, unfenced } from "./plan-file.js";
 import type { StoredPlan } from "../target.js";
 import { type Layout, layoutOf, plannedLayout } from "./layout.js";
-import type { ProfileFile } from "./manifest.js";
 import { sha256Of } from "../../base/sha256.js";
 
 /** Opens the documents of the runs of a folder: files, of which whoever creates one first wins. */
@@ -85,22 +85,6 @@ function documentText(value: unknown): string {
   return `${JSON.stringify(value)}\n`;
 }
 
-/** The file of a run's profile, and its text. */
-export interface ProfileToWrite {
-  readonly text: string;
-  readonly entry: ProfileFile;
-}
-
-/** @param decision of a staged run; a run without one is part of what later runs are compared with */
-export function profileToWrite(
-  { folder, profile }: Layout,
-  text: string,
-  decision: Decision | undefined,
-): ProfileToWrite {
-  const file = profile.slice(folder === "/" ? 1 : folder.length + 1);
-  return { text, entry: { file, sha256: sha256Of(text), baseline: decision?.asBaseline ?? true } };
-}
-
 /**
  * Refuses a run that was superseded or discarded, which removes its parts.
  * @throws JobError DISCARDED, PLAN_CHANGED
@@ -149,8 +133,7 @@ async function orLaterRun(deciding: Promise<Decision>): Promise<Decision | undef
   });
 }
 
-/** Lines that are written at once. A reader holds a whole file in memory. */
-const textBytes = 4 * 1024 ** 2;
+/** Files that are read at once. */
 const readAtOnce = 8;
 
 /** How long an answer waits for others: a killed attempt pays again for those of this time, and each write is a file. */
@@ -163,7 +146,8 @@ export function openAnswers(store: Store, layout: Layout, writer: string, fence:
     pauseMs,
     read: () => readAnswers(store, layout),
     async keep(answers) {
-      for (const text of textsOf(answers, textBytes)) {
+      for (const group of answerGroups(answers)) {
+        const text = group.map(recordOf).join("");
         let created = { outcome: "exists" };
         while (created.outcome === "exists") {
           files += 1;
@@ -211,24 +195,4 @@ export function* answersIn(text: string): Generator<KeptAnswer> {
 
 function checksumOf(content: string): string {
   return sha256Of(content).slice(0, checksumDigits);
-}
-
-/** Divides the lines of answers into texts of at most `maxBytes`, but at least one line each. */
-function* textsOf(answers: readonly KeptAnswer[], maxBytes: number): Generator<string> {
-  let lines: string[] = [];
-  let bytes = 0;
-  for (const answer of answers) {
-    const line = recordOf(answer);
-    const lineBytes = Buffer.byteLength(line);
-    if (lines.length > 0 && bytes + lineBytes > maxBytes) {
-      yield lines.join("");
-      lines = [];
-      bytes = 0;
-    }
-    lines.push(line);
-    bytes += lineBytes;
-  }
-  if (lines.length > 0) {
-    yield lines.join("");
-  }
 }

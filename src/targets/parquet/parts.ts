@@ -319,13 +319,6 @@ export interface CommittedSpans {
   profile: SpanProfile;
 }
 
-/** Adds committed parts to `known`. */
-export function addParts(known: CommittedSpans, parts: ReadonlyMap<number, CommittedPart>): void {
-  for (const [span, part] of parts) {
-    known.parts.set(span, keptOf(part));
-  }
-}
-
 /** Consecutive rows of a span, in a Parquet file of this machine without a label. */
 export interface SpilledPiece {
   readonly path: string;

@@ -2,9 +2,9 @@ import { spanCount } from "../../run/plan/spans.js";
 import { splitRunId } from "../../run/plan/identity.js";
 import { type Fence, namesIn, type Store, takeBackIfLate } from "../../stores/store.js";
 import { JobError } from "../../base/errors.js";
+import { sha256Of } from "../../base/sha256.js";
 import { mapBounded } from "../../base/promises.js";
 import type { AttemptJson } from "../target.js";
-import type { ProfileToWrite } from "./ledger.js";
 import { hidden, lostPart, never, readPlan, runIdIn, runIdsIn, successText } from "./plan-file.js";
 import { isEarlier, isLater, type Layout, layoutOf, runOfPart } from "./layout.js";
 import { describeSameRun, type ManifestPart, manifestText } from "./manifest.js";
@@ -16,7 +16,10 @@ export interface FinishedRun {
   readonly parts: CommittedSpans["own"];
   /** All committed parts, as their labels describe them. */
   readonly committed: CommittedSpans["parts"];
-  readonly profile: ProfileToWrite;
+  /** The text of its profile. */
+  readonly profile: string;
+  /** Whether later runs are compared with it. */
+  readonly baseline: boolean;
   /** What the attempt that finishes the run did. */
   readonly attempt: AttemptJson | undefined;
 }
@@ -44,8 +47,10 @@ export async function publishRun(run: RunFolder, known: FinishedRun): Promise<vo
 
   // Texts that readers see: in place of those of an earlier run or an earlier finish of this run; never of a later run's.
   const fence = visible(run);
-  await store.update(layout.profile, () => known.profile.text, fence);
-  const manifest = manifestText(stored, parts, { profile: known.profile.entry, attempt: known.attempt });
+  await store.update(layout.profile, () => known.profile, fence);
+  const file = layout.profile.slice(layout.folder === "/" ? 1 : layout.folder.length + 1);
+  const profile = { file, sha256: sha256Of(known.profile), baseline: known.baseline };
+  const manifest = manifestText(stored, parts, { profile, attempt: known.attempt });
   await store.update(layout.manifest, (there) => (describeSameRun(there, manifest) ? there : manifest), fence);
   await store.update(layout.success, () => successText(stored), fence);
 

@@ -6,15 +6,7 @@ import { flush, type Store } from "../../stores/store.js";
 import { type ErrorCode, JobError, messageOf } from "../../base/errors.js";
 import type { AttemptJson, Opening, RunSink, RunWriter, Sink, StoredPlan } from "../target.js";
 import { commitSpan, encodePiece } from "./commit.js";
-import {
-  createDocument,
-  createInPlace,
-  openAnswers,
-  openLedger,
-  profileToWrite,
-  readDocument,
-  refuseStopped,
-} from "./ledger.js";
+import { createDocument, createInPlace, openAnswers, openLedger, readDocument, refuseStopped } from "./ledger.js";
 import {
   findHistory,
   findPublished,
@@ -45,7 +37,6 @@ import type { Compression } from "../../job/jobfile/output-spec.js";
 import { decisionDocument, readState } from "../../stores/ledger.js";
 import { checkFinished, keptOf } from "./manifest.js";
 import {
-  addParts,
   committedParts,
   type CommittedSpans,
   listParts,
@@ -59,6 +50,7 @@ import {
 } from "./parts.js";
 import { clearEarlierRuns, clearRun, publishRun } from "./publish.js";
 import type { KeyCounts } from "../../checks/rules/spec.js";
+import { type Spool, withSpoolErrors } from "../../base/spool.js";
 import { firstLine, quoteName, quotePaths } from "../../duckdb/sql.js";
 
 export interface ParquetSinkOptions extends Omit<RunTools, "store"> {
@@ -127,6 +119,8 @@ export interface RunTools {
   /** Opens a DuckDB that reads parts, for `checks.unique`. */
   readonly openKeyDuckDb: OpenKeyDuckDb;
   readonly compression: Compression;
+  /** Takes rows of spans that are not complete; DuckDB may write there. */
+  readonly spool: Spool;
   /** Names this attempt: unique among all attempts on all machines. */
   readonly writer: string;
   /** Warns the user of what needs no action. */
@@ -156,13 +150,15 @@ async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening): Prom
     rejects: () => readRejects(store, layout, known.parts),
     answers: () => journal,
     async refresh() {
-      addParts(known, (await committedParts(run, (span) => !known.parts.has(span))).parts);
+      await readMore(run, known, (span) => !known.parts.has(span));
     },
     profile: () => committedProfile(run, known),
     countKeys: (columns) =>
       readCommitted(run, (names) => countKeysIn(tools.openKeyDuckDb, columns, store.fetch(names, "whole").groups)),
     create: (kind, value) => createDocument(store, layout, kind, value, lasting(run)),
     async begin(attempt) {
+      // DuckDB's library loads while the model opens; otherwise the first span waits for it. A failure is that span's.
+      void import("./part-file.js").catch(() => undefined);
       await prepare(tools, run, attempt.workers);
       return runWriter(tools, run, known, { writer, ...attempt });
     },
@@ -231,17 +227,14 @@ function runWriter(
   known: CommittedSpans,
   maker: Omit<CommittedBy, "batchSize">,
 ): RunWriter {
-  const { compression } = tools;
-  const { store } = run;
+  const { compression, spool } = tools;
   const pieces = new Map<number, readonly SpilledPiece[]>();
   return {
     unfit: () => Promise.resolve([]),
     async spill({ index }: Span, rows) {
-      const before = pieces.get(index) ?? [];
-      const path = await store.workFile(hidden(run), `piece-${index}-${before.length}`, async (file) => {
-        await encodePiece(tools, rows, file);
-      });
-      pieces.set(index, [...before, { path, rows: rows.rowCount }]);
+      await spool.prepare();
+      const piece = await withSpoolErrors(spool, () => encodePiece(tools, rows, spool.newPath()));
+      pieces.set(index, [...(pieces.get(index) ?? []), piece]);
     },
     async commit(span: Span, output: SpanOutput) {
       const spilled = pieces.get(span.index) ?? [];
@@ -254,12 +247,21 @@ function runWriter(
       }
       pieces.delete(span.index);
       for (const { path } of spilled) {
-        await unlink(path).catch(() => undefined); // finishing the run removes what stays
+        await unlink(path).catch(() => undefined); // the spool's folder is removed when the target closes
       }
       return outcome;
     },
     finish: (attempt) => finishRun(run, known, attempt),
   };
+}
+
+/** Adds the committed parts of the `wanted` spans to those that are known, and returns whether the run is finished. */
+async function readMore(run: RunFolder, known: CommittedSpans, wanted: (span: number) => boolean): Promise<boolean> {
+  const { finished, parts } = await committedParts(run, wanted);
+  for (const [span, part] of parts) {
+    known.parts.set(span, part);
+  }
+  return finished;
 }
 
 async function committedProfile(run: RunFolder, known: CommittedSpans): Promise<SpanProfile> {
@@ -283,9 +285,7 @@ async function finishRun(run: RunFolder, known: CommittedSpans, attempt: Attempt
   await refuseForeign(store, layout);
 
   // Parts of other attempts are checked again: all that is published now must be whole now.
-  const now = await committedParts(run, (span) => !known.own.has(span));
-  addParts(known, now.parts);
-  if (now.finished) {
+  if (await readMore(run, known, (span) => !known.own.has(span))) {
     // Another attempt finished the run, and may have died before it cleared up.
     await flush(store, layout.folder);
     await clearRun(store, layout);
@@ -297,10 +297,10 @@ async function finishRun(run: RunFolder, known: CommittedSpans, attempt: Attempt
   }
   const committed = await committedProfile(run, known);
   const { rejected } = rowsOf(known.parts);
-  const text = runProfileText(runProfileOf(stored.plan, { profile: committed, rejected, decision }));
-  const profile = profileToWrite(layout, text, decision);
+  const profile = runProfileText(runProfileOf(stored.plan, { profile: committed, rejected, decision }));
+  const baseline = decision?.asBaseline ?? true; // a run without a decision is part of what later runs are compared with
   try {
-    await publishRun(run, { parts: known.own, committed: known.parts, profile, attempt });
+    await publishRun(run, { parts: known.own, committed: known.parts, profile, baseline, attempt });
   } catch (error) {
     if (!(error instanceof JobError && error.code === "OUTPUT_DAMAGED")) {
       throw error;

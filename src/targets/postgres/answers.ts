@@ -1,13 +1,10 @@
 import type { Plan } from "../../run/plan/plan.js";
-import type { AnswerJournal, KeptAnswer } from "../../stores/ledger.js";
+import { answerGroups, type AnswerJournal, type KeptAnswer } from "../../stores/ledger.js";
 import { isMissingTable, retrying, type Session, transact } from "./connections.js";
 import { isFinished, lockRun, lockRuns, refuseStopped } from "./control.js";
 import { answersTable, oidOf, quoteTable, showTable, type TableName } from "./table.js";
 import { retried, type RunTools } from "./modes/mode.js";
 
-/** Bounds of one statement, which is one transaction. */
-const rowsPerStatement = 1000;
-const bytesPerStatement = 4 * 1024 ** 2;
 const rowsPerQuery = 500;
 
 /**
@@ -23,7 +20,7 @@ export function openAnswers(tools: RunTools, plan: Plan): AnswerJournal {
       if (answers.length === 0) {
         await retried(tools, `preparing table ${showTable(name)}`, (session) => prepare(session, tools, plan, name));
       }
-      for (const group of groupsOf(answers)) {
+      for (const group of answerGroups(answers)) {
         await retrying(`keeping answers in ${showTable(name)}`, tools.retry, async (last) => {
           const insert = (): Promise<void> =>
             transact(tools, (session) => insertAnswers(session, name, tools.writer, group), { last });
@@ -76,23 +73,6 @@ async function* readAnswers(tools: RunTools, name: TableName): AsyncGenerator<Ke
       return;
     }
     after = last;
-  }
-}
-
-function* groupsOf(answers: readonly KeptAnswer[]): Generator<readonly KeptAnswer[]> {
-  let group: KeptAnswer[] = [];
-  let bytes = 0;
-  for (const answer of answers) {
-    if (group.length === rowsPerStatement || bytes > bytesPerStatement) {
-      yield group;
-      group = [];
-      bytes = 0;
-    }
-    group.push(answer);
-    bytes += Buffer.byteLength(answer.answer);
-  }
-  if (group.length > 0) {
-    yield group;
   }
 }
 

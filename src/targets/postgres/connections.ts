@@ -320,7 +320,7 @@ const permanentStates: readonly Known[] = [
     hint: "check user and password: output.postgres.url and password, PGPASSWORD or .pgpass",
   },
   { states: /^3D000|^57P04/, code: "PERMISSION", hint: "check the database's name in the URL" },
-  { states: /^42501/, code: "PERMISSION", hint: "docs/postgres.md lists what a role needs for each mode" },
+  { states: /^42501/, code: "PERMISSION", hint: "docs/privileges.md lists what a role needs for each mode" },
   {
     states: /^23505/,
     code: "DUPLICATE_KEY",
@@ -334,7 +334,7 @@ const permanentStates: readonly Known[] = [
   {
     states: /^22P05/,
     code: "OUTPUT_REFUSED",
-    hint: "the database's encoding cannot hold this character, of a param, a name or a file's path; use a database with encoding UTF8",
+    hint: "the database's encoding cannot hold a character of a row, a param, a name or a file's path; use a database with encoding UTF8",
   },
   {
     states: /^0A/,

@@ -1,7 +1,7 @@
 import { closeSync, openSync, readSync } from "node:fs";
 import { open, unlink } from "node:fs/promises";
-import { dirname } from "node:path";
-import { JobError, assertNever, errnoOf } from "../../base/errors.js";
+import { assertNever } from "../../base/errors.js";
+import { type Spool, withSpoolErrors } from "../../base/spool.js";
 import type { BytesColumn, Column, ColumnType, FixedColumn, ListColumn, NamedColumn } from "../../columns/types.js";
 import { type PgType, typeOids } from "./table.js";
 import type { Values } from "../../columns/values.js";
@@ -636,14 +636,6 @@ export function hasMoment(micros: bigint): boolean {
   return isInfinite(micros) || (since2000 >= firstMicros && since2000 < endMicros);
 }
 
-/** A folder for files of spilled rows; disposing removes it. */
-export interface RowSpool extends AsyncDisposable {
-  /** Creates the folder on the first call. */
-  prepare(): Promise<void>;
-  /** Returns an unused path in the folder. */
-  newPath(): string;
-}
-
 /** Rows of incomplete spans, encoded for COPY, in one file a span. */
 export interface SpilledCopy {
   /** Appends rows to those of the span that were added before. `chunks`: as `encodeRows` yields them. */
@@ -659,14 +651,14 @@ export interface SpilledCopy {
 const readBytes = 1024 * 1024;
 
 /** Keeps the rows of incomplete spans in files of a spool. */
-export function openSpilledCopy(spool: RowSpool): SpilledCopy {
+export function openSpilledCopy(spool: Spool): SpilledCopy {
   const files = new Map<number, { readonly path: string; rows: number }>();
   return {
     async add(span, { rowCount, chunks }) {
       await spool.prepare();
       const file = files.get(span.index) ?? { path: spool.newPath(), rows: 0 };
       files.set(span.index, file);
-      await append(file.path, chunks);
+      await withSpoolErrors(spool, () => append(file.path, chunks));
       file.rows += rowCount;
     },
     rowsOf: ({ index }) => files.get(index)?.rows ?? 0,
@@ -703,19 +695,8 @@ function chunksIn(path: string | undefined): Iterable<Uint8Array> {
 }
 
 async function append(path: string, chunks: Iterable<Uint8Array>): Promise<void> {
-  try {
-    await using handle = await open(path, "a", 0o600);
-    for (const chunk of chunks) {
-      await handle.appendFile(chunk);
-    }
-  } catch (error) {
-    const errno = errnoOf(error);
-    if (errno === undefined) {
-      throw error;
-    }
-    throw new JobError("DISK", `spilling rows to ${dirname(path)}: ${errno}`, {
-      hint: "free some space there, or name another folder in TMPDIR; a smaller commit_rows, or a larger engine.memory, spills less",
-      cause: error,
-    });
+  await using handle = await open(path, "a", 0o600);
+  for (const chunk of chunks) {
+    await handle.appendFile(chunk);
   }
 }

@@ -1,3 +1,4 @@
+import { randomUUID } from "node:crypto";
 import { DatabaseError } from "pg";
 import {
   type ErasedTable,
@@ -22,7 +23,7 @@ import {
 } from "./table.js";
 import { closedRuns, dropTables, type PastRun, rowTablesOf, tablesOfClosedRuns } from "./own-tables.js";
 import { lock, type Session } from "./connections.js";
-import { documentText, hasControlTables, lockRuns, type PlanRow, storedPlan } from "./control.js";
+import { type Control, documentText, hasControlTables, lockRuns, type PlanRow, storedPlan } from "./control.js";
 import { finishSeconds, retried, retriedWrite, type RunTools } from "./modes/mode.js";
 import { previousTables } from "./swaps.js";
 import type { RunId } from "../../run/plan/plan.js";
@@ -36,11 +37,14 @@ import { outputColumns } from "../../models/binding/contract.js";
  * @throws JobError NOT_ERASED while a run is open: its attempts count the rows that they have written
  */
 export async function eraseRows(tools: RunTools, request: TableErasure): Promise<readonly ErasedTable[]> {
-  const doing = `erasing rows of ${tools.target}`;
-  const erased = await (request.dryRun ? retried : retriedWrite)(
+  const id = randomUUID();
+  let erased: readonly ErasedTable[] = [];
+  await (request.dryRun ? retried : retriedWrite)(
     tools,
-    doing,
-    (session) => orWrongKey(request, () => eraseInTransaction(session, tools, request)),
+    `erasing rows of ${tools.target}`,
+    async (session) => {
+      erased = await orWrongKey(request, () => eraseInTransaction(session, tools, request, { id, before: erased }));
+    },
     finishSeconds,
   );
   if (!request.dryRun) {
@@ -50,10 +54,12 @@ export async function eraseRows(tools: RunTools, request: TableErasure): Promise
   return erased;
 }
 
+/** @param before what the try before this one has erased: of its COMMIT, only the answer may be lost */
 async function eraseInTransaction(
   session: Session,
   tools: RunTools,
   request: TableErasure,
+  { id, before }: { readonly id: string; readonly before: readonly ErasedTable[] },
 ): Promise<readonly ErasedTable[]> {
   const { control, name } = tools;
   const target = showTable(name);
@@ -66,6 +72,9 @@ async function eraseInTransaction(
     await lockReplacing(session, await refuseOpenRuns(session, tools, request));
     await lock(session, `swap ${target}`);
     await lock(session, `publication ${target}`);
+    if (await isRecorded(session, control, id)) {
+      return before;
+    }
   }
   // Read again: a run may have been opened while this waited.
   const unfinished = await refuseOpenRuns(session, tools, request);
@@ -99,7 +108,7 @@ async function eraseInTransaction(
   erased.push({ name: showTable({ schema: control.schema, table: "rejects" }), rows: 0, rejects });
   if (!request.dryRun) {
     await stripRecords(session, tools);
-    await recordErasure(session, tools, request, erased);
+    await recordErasure(session, tools, request, id, erased);
   }
   return erased;
 }
@@ -371,31 +380,24 @@ function strip(name: "verdict" | "comparison", text: string): string {
   return stripped === undefined ? text : documentText(stripped);
 }
 
-/**
- * Records that rows were erased, when and how many, and never of whom. The table is made by the first erasure: a job
- * without any needs none.
- */
+async function isRecorded(session: Session, { table }: Control, id: string): Promise<boolean> {
+  const { rows } = await session.query({ text: `SELECT FROM ${table("erasures")} WHERE id = $1`, values: [id] });
+  return rows.length > 0;
+}
+
+/** Records that rows were erased, when and how many, and never of whom. */
 async function recordErasure(
   session: Session,
-  { control: { schema }, planTarget }: RunTools,
+  { control: { table }, planTarget }: RunTools,
   { keys, found, by }: TableErasure,
+  id: string,
   erased: readonly ErasedTable[],
 ): Promise<void> {
-  const name = { schema, table: "erasures" };
-  const table = quoteTable(name);
-  if ((await findTable(session, name)) === undefined) {
-    await lock(session, schema); // an erasure of another table may be making it
-  }
-  if ((await findTable(session, name)) === undefined) {
-    await session.query(`CREATE TABLE ${table} (
-      n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, target text NOT NULL, by text NOT NULL,
-      at timestamptz NOT NULL DEFAULT clock_timestamp(), key text[] NOT NULL, keys bigint NOT NULL,
-      keys_not_found bigint NOT NULL, rows bigint NOT NULL, rejects bigint NOT NULL);
-      COMMENT ON TABLE ${table} IS 'A row for each time that rows of persons were erased: when and how many'`);
-  }
   await session.query({
-    text: `INSERT INTO ${table} (target, by, key, keys, keys_not_found, rows, rejects) VALUES ($1, $2, $3, $4, $5, $6, $7)`,
+    text: `INSERT INTO ${table("erasures")} (id, target, by, key, keys, keys_not_found, rows, rejects)
+      VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
     values: [
+      id,
       planTarget.table,
       by,
       keys.columns,

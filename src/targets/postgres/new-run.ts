@@ -1,6 +1,6 @@
 import { JobError } from "../../base/errors.js";
 import { type Session, transact } from "./connections.js";
-import { answersTable, findTable, quoteTable, showTable, type TableName } from "./table.js";
+import { answersTable, findTable, quoteTable, showTable } from "./table.js";
 import { splitRunId } from "../../run/plan/identity.js";
 import type { Plan, RunId } from "../../run/plan/plan.js";
 import type { StoredPlan } from "../target.js";
@@ -23,7 +23,6 @@ import { splitTable } from "../../job/jobfile/output-spec.js";
 import { dropLeftovers } from "./own-tables.js";
 import { prepareRun, refuseOlder } from "./run.js";
 import type { RunTools } from "./modes/mode.js";
-import { refuseOlderNewRun } from "./newer-runs.js";
 import { refusePrunedPins } from "./past-runs.js";
 import { makeAnswersTable } from "./answers.js";
 import { readSpans } from "./spans.js";
@@ -54,8 +53,9 @@ export async function createRun(
   await refuseSuperseded(session, control, runId);
   if (await storePlan(session, control, plan)) {
     await refuseForgotten(session, tools, runId);
-    await admitNewRun(session, tools, plan);
-    await refuseOlder(session, tools, plan, 0); // a plan that stays unfinished would keep rows from being erased
+    await refuseDuplicates(session, tools, runId);
+    // In this transaction: so the run before it can still be approved, and no unfinished plan keeps rows from being erased.
+    await refuseOlder(session, tools, plan, 0);
     await dropLeftovers(session, control, { runId, target: planTarget.table, mode: planTarget.mode });
     await refusePrunedPins(session, control, plan, planTarget.table);
   }
@@ -78,19 +78,6 @@ async function requirePlan(session: Session, control: Control, runId: RunId): Pr
   return stored;
 }
 
-async function admitNewRun(session: Session, tools: RunTools, plan: Plan): Promise<void> {
-  const { control, planTarget, allowOlder, allowDuplicates } = tools;
-  const { runId } = plan;
-  if (splitRunId(runId).number === 1) {
-    return;
-  }
-  if (planTarget.mode !== "append") {
-    await (allowOlder ? undefined : refuseOlderNewRun(session, control, plan));
-  } else if (!allowDuplicates && !(await nothingPublished(session, control, runId))) {
-    await refuseDuplicates(session, tools.name);
-  }
-}
-
 /** Refuses to plan a run anew whose plan is gone while other control rows of it are there. @throws JobError OUTPUT_DAMAGED */
 async function refuseForgotten(
   session: Session,
@@ -111,9 +98,38 @@ async function refuseForgotten(
 }
 
 /**
+ * Refuses a new run in mode append where the table holds rows: the new run would add the same rows again. Only an empty
+ * table has none of them. The fence around the runs is locked, so that no row of an earlier run can come later.
+ * @throws JobError USAGE
+ */
+async function refuseDuplicates(
+  session: Session,
+  { control, name, planTarget, allowDuplicates }: RunTools,
+  runId: RunId,
+): Promise<void> {
+  const isFirst = splitRunId(runId).number === 1;
+  if (isFirst || planTarget.mode !== "append" || allowDuplicates || (await nothingPublished(session, control, runId))) {
+    return;
+  }
+  const table = await findTable(session, name);
+  // A role that may not read all rows cannot tell that there are none.
+  const mayTell = table?.readable === true && !table.secured;
+  const isEmpty = mayTell && (await session.query(`SELECT FROM ${quoteTable(name)} LIMIT 1`)).rows.length === 0;
+  if (table !== undefined && !isEmpty) {
+    throw new JobError(
+      "USAGE",
+      `opening a new run: output.postgres.mode is append, and ${showTable(name)} keeps the rows of the runs before`,
+      {
+        hint: "use mode upsert or replace, which accept new runs; or empty the table; or delete those rows, or accept each row twice, and add --allow-duplicates",
+      },
+    );
+  }
+}
+
+/**
  * Whether no run before this one has published a row: none is published, and those that are not staged have no span with
- * rows, and no record of any, which outlives deleted control rows of spans. False where there is none. It stays so once
- * this run's plan is stored: a run that commits a span, or is being published, holds `lockRuns`.
+ * rows, and no record of any, which outlives deleted control rows of spans. It stays so once this run's plan is stored: a
+ * run that commits a span, or is being published, holds `lockRuns`.
  */
 async function nothingPublished(session: Session, { table, where }: Control, runId: RunId): Promise<boolean> {
   const { base, number } = splitRunId(runId);
@@ -126,31 +142,6 @@ async function nothingPublished(session: Session, { table, where }: Control, run
     values: [base, number],
   });
   return rows[0]?.nothing === true;
-}
-
-/**
- * Refuses a new run in mode append where the table holds rows: the new run would add the same rows again. Only an empty
- * table has none of them. The fence around the runs is locked, so that no row of an earlier run can come later.
- * @throws JobError USAGE
- */
-async function refuseDuplicates(session: Session, name: TableName): Promise<void> {
-  const table = await findTable(session, name);
-  // A role that may not read all rows cannot tell that there are none.
-  if (table === undefined || (table.readable && !table.secured && !(await holdsRows(session, name)))) {
-    return;
-  }
-  throw new JobError(
-    "USAGE",
-    `opening a new run: output.postgres.mode is append, and ${showTable(name)} keeps the rows of the runs before`,
-    {
-      hint: "use mode upsert or replace, which accept new runs; or empty the table; or delete those rows, or accept each row twice, and add --allow-duplicates",
-    },
-  );
-}
-
-async function holdsRows(session: Session, name: TableName): Promise<boolean> {
-  const { rows } = await session.query(`SELECT FROM ${quoteTable(name)} LIMIT 1`);
-  return rows.length > 0;
 }
 
 /**
@@ -245,15 +236,12 @@ const triggerBits = { insert: 4, delete: 8, update: 16 };
 type Statement = keyof typeof triggerBits;
 
 async function tryAll(session: Session, tools: RunTools, plan: Plan): Promise<readonly string[]> {
-  const { control, name, refuseNewer, target, program } = tools;
+  const { control, name, target, program } = tools;
   const mode = tools.modeOf(plan);
   const own = quoteTable(mode.rowsAt(plan, { finished: false }));
   await makeControlTables(session, control.schema, program);
   await createRun(session, tools, plan);
   const columns = await mode.prepare(session, plan, { mayCreate: true });
-  if (mode.kind !== "append") {
-    await refuseNewer(session, plan);
-  }
 
   const rights = mode.kind === "upsert" ? ["INSERT", "SELECT", "UPDATE"] : ["INSERT"];
   await requireRights(session, target, own, rights);

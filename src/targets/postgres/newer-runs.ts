@@ -1,5 +1,5 @@
 import { JobError } from "../../base/errors.js";
-import { numberedRunId, sameSeries, splitRunId } from "../../run/plan/identity.js";
+import { sameSeries } from "../../run/plan/identity.js";
 import type { Plan } from "../../run/plan/plan.js";
 import type { Session } from "./connections.js";
 import { type Control, plannedTarget } from "./control.js";
@@ -37,33 +37,10 @@ export function newerRunCheck(
         throw new JobError("OUTPUT_NEWER", found, { hint: hintFor(plan) });
       }
       passed.add(newer);
-      warn(`${found}; this older run may replace ${replacedText(plan)}, as --allow-older says`);
+      const replaced = replacesAll(plan) ? "the whole table" : "rows with the same keys";
+      warn(`${found}; this older run may replace ${replaced}, as --allow-older says`);
     }
   };
-}
-
-/**
- * Refuses to open a run for an earlier date than one whose rows it would replace, in the transaction that stores its plan:
- * so that the run that it takes the place of can still be approved.
- * @throws JobError OUTPUT_NEWER
- */
-export async function refuseOlderNewRun(session: Session, control: Control, plan: Plan): Promise<void> {
-  const newer = await findNewer(session, control, plan); // planned now, it is newer than all others of its date
-  if (newer !== undefined) {
-    const { base, number } = splitRunId(plan.runId);
-    const { table, mode } = plannedTarget(plan);
-    throw new JobError(
-      "OUTPUT_NEWER",
-      `opening run ${plan.runId}: run ${newer} is for a later date, and has published to ${table}`,
-      { hint: `nothing was changed, ${numberedRunId(base, number - 1)} included; ${replacingHint(mode)}` },
-    );
-  }
-}
-
-/** Finds the newer run whose rows publishing this run would replace. */
-async function findNewer(session: Session, control: Control, plan: Plan): Promise<string | undefined> {
-  const [newer] = plannedTarget(plan).mode === "append" ? [] : await newerRuns(session, control, plan, new Set());
-  return newer?.run_id;
 }
 
 /**
@@ -100,24 +77,13 @@ function replacesAll(plan: Plan): boolean {
   return plannedTarget(plan).mode === "replace";
 }
 
-/** What of a newer run's rows an older run replaces. Whether they have the same keys, or are any, is not known. */
-function replacedText(plan: Plan): string {
-  return replacesAll(plan) ? "the whole table" : "rows with the same keys";
-}
-
+/** Whether the newer rows have the same keys, or are any, is not known. */
 function hintFor(plan: Plan): string {
-  const { mode } = plannedTarget(plan);
-  const kept = plan.staged || mode === "replace" ? "" : ", and so do the rows that this run has committed";
-  return `the newer rows stay${kept}; ${replacingHint(mode)}`;
-}
-
-/** When, and how, an older run is published all the same. */
-function replacingHint(mode: unknown): string {
-  const when =
-    mode === "replace"
-      ? "to replace the whole table with the rows of this older run"
-      : "if rows of this older run may replace those with the same keys, or no key is in both runs";
-  return `${when}: run the same command with --allow-older`;
+  const stay = plan.staged || replacesAll(plan) ? "" : ", and so do the rows that this run has committed";
+  const when = replacesAll(plan)
+    ? "to replace the whole table with the rows of this older run"
+    : "if rows of this older run may replace those with the same keys, or no key is in both runs";
+  return `the newer rows stay${stay}; ${when}: run the same command with --allow-older`;
 }
 
 /** SQL for whether run `n` has published rows. A table that was rolled back no longer holds the run's rows. */

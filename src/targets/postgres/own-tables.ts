@@ -14,6 +14,7 @@ import {
 } from "./table.js";
 import { classify, type Session, transact } from "./connections.js";
 import { type Control, isFinished, plannedTarget, readDocument } from "./control.js";
+import type { PreviousTable } from "../../run/lifecycle/pruned-run.js";
 import { decisionDocument } from "../../stores/ledger.js";
 import { messageOf } from "../../base/errors.js";
 import type { RunTools } from "./modes/mode.js";
@@ -164,11 +165,36 @@ export async function dropEach(tools: RunTools, tables: readonly TableName[], ne
     await transact(tools, (session) => session.query(`DROP TABLE IF EXISTS ${quoteTable(name)}`)).catch(
       (error: unknown) => {
         left.add(shown);
-        tools.warn(`table ${shown} is no longer needed, and could not be dropped: ${foundIn(error)}${next}`);
+        tools.warn(`${unneededText(shown, foundIn(error))}${next}`);
       },
     );
   }
   return left;
+}
+
+/** Drops tables that keep what runs replaced, or only finds out which could be dropped; returns those. */
+export async function prunePrevious(
+  tools: RunTools,
+  tables: readonly PreviousTable[],
+  dryRun: boolean,
+): Promise<readonly PreviousTable[]> {
+  if (!dryRun) {
+    const left = await dropEach(
+      tools,
+      tables.map(({ name }) => splitTable(name)),
+    );
+    return tables.filter(({ name }) => !left.has(name));
+  }
+  for (const { name, keptBy } of tables) {
+    if (keptBy !== undefined) {
+      tools.warn(unneededText(name, keptBy));
+    }
+  }
+  return tables.filter(({ keptBy }) => keptBy === undefined);
+}
+
+function unneededText(table: string, why: string): string {
+  return `table ${table} is no longer needed, and could not be dropped: ${why}`;
 }
 
 function foundIn(error: unknown): string {

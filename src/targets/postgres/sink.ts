@@ -1,6 +1,6 @@
 import { JobError, assertNever } from "../../base/errors.js";
 import type { PublishedRun, RolledBack } from "../../run/lifecycle/published-run.js";
-import { requireKept } from "../../run/lifecycle/pruned-run.js";
+import { type PreviousTable, requireKept } from "../../run/lifecycle/pruned-run.js";
 import { numberedRunId } from "../../run/plan/identity.js";
 import type { Plan } from "../../run/plan/plan.js";
 import { splitTable } from "../../job/jobfile/output-spec.js";
@@ -39,7 +39,7 @@ import { eraseRows } from "./erase-rows.js";
 import { openRun } from "./run.js";
 import type { Ledger } from "../../stores/ledger.js";
 import { previousTables, readSwaps } from "./swaps.js";
-import { dropEach } from "./own-tables.js";
+import { prunePrevious } from "./own-tables.js";
 import type { RecordedRun } from "../../run/lifecycle/recorded-run.js";
 
 export { connectionOf } from "./connect.js";
@@ -87,8 +87,12 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
     table: {
       read: (table, key) => readTable(tools, table, key),
       erase: (request) => eraseRows(tools, request),
-      previous: () => retriedRead(tools, doing, [], (session) => previousTables(session, control, tools.name)),
-      drop: async (table) => (await dropEach(tools, [splitTable(table)])).size === 0,
+      async prunePrevious(choose, dryRun) {
+        const all = await retriedRead<readonly PreviousTable[]>(tools, doing, [], (session) =>
+          previousTables(session, control, tools.name),
+        );
+        return await prunePrevious(tools, choose(all), dryRun);
+      },
       rollBack: () => rollBackTarget(tools),
     },
     async [Symbol.asyncDispose]() {

@@ -1,7 +1,7 @@
 import { createServer, type Server, type Socket } from "node:net";
 import { afterEach, expect, test } from "vitest";
 import {
-  type ConnectionPool,
+  type HttpConnections,
   type Exchange,
   type HttpResponse,
   openConnectionPool,
@@ -11,13 +11,13 @@ import { until } from "../../support/waiting.js";
 
 interface TestServer {
   readonly port: number;
-  readonly connections: ConnectionPool;
+  readonly connections: HttpConnections;
   /** The connections that the server accepted. */
   readonly accepted: Socket[];
   readonly ask: (how?: Partial<Exchange> & { readonly secure?: boolean }) => Promise<HttpResponse>;
 }
 
-let open: { server: Server; connections: ConnectionPool } | undefined;
+let open: { server: Server; connections: HttpConnections } | undefined;
 
 afterEach(() => {
   open?.connections[Symbol.dispose]();

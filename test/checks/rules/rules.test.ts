@@ -1,6 +1,6 @@
 import { describe, expect, test } from "vitest";
 import { defaultLimits, type Finding, type Limits } from "#src/checks/check.js";
-import { earlierThan, judge, judgeWithPrevious, say } from "#src/checks/checks.js";
+import { earlierThan, judge, judgeWithPrevious, checkOf } from "#src/checks/checks.js";
 import type { ColumnProfile } from "#src/checks/profile/column.js";
 import type { RunProfile } from "#src/checks/profile/run-profile.js";
 import {
@@ -246,6 +246,20 @@ describe("what a rule takes for a night to compare with", () => {
     expect([nightOf(200, 60), nightOf(90, 30)]).toEqual([["run hold"], ["run warn"]]);
   });
 
+  test("half of a weekday's rows warn where nights of weekends have as many", () => {
+    const isWeekend = (ago: number): boolean => [1, 2].includes(ago % 7); // 23 November 2026 is a Monday
+    const rowsOf = (ago: number): number => (isWeekend(ago) ? 440 : 980) + ((ago * 13) % 40);
+    const earlier = nightsBefore(28, (ago) => ({ rows: rowsOf(ago) }));
+    const levelFor = (count: number): string[] => resultOf(runProfile({ rows: count }), earlier, { check: "rows" });
+    expect([980, 800, 490, 230].map(levelFor)).toEqual([["run pass"], ["run pass"], ["run warn"], ["run hold"]]);
+    const run = runProfile({ rows: 490 });
+    const { results } = judge({ run, earlier: earlierThan(run.date, earlier), limits: defaultLimits });
+    const warned = results.find(({ check }) => check === "rows") ?? expect.fail();
+    expect(checkOf(warned).say(warned, { dateOf: (runId) => runId })).toMatch(
+      /^490 rows; the nearest Monday had 9\d\d \(night-2026-1[01]-\d+\), 4\d(\.\d)?% of it$/,
+    );
+  });
+
   test("nights without rows, or with few different values, are not the same rows", () => {
     const few = { outputs: { label: label(900) }, features: {} };
     const earlier = nightsBefore(28, (ago) => (ago < 4 ? few : ago < 7 ? { rows: 0 } : { rows, ...usual(ago) }));
@@ -363,5 +377,5 @@ test.each<[string, Tonight, RegExp]>([
   ],
 ])("a sentence says tonight's number and the usual ones: %s", (_, tonight, text) => {
   const [first = expect.fail()] = resultsOf(tonight);
-  expect(say(first, { dateOf: (runId) => runId })).toMatch(text);
+  expect(checkOf(first).say(first, { dateOf: (runId) => runId })).toMatch(text);
 });

@@ -223,31 +223,29 @@ function bitsIn(bytes: Uint8Array, count: number): { ones: number | undefined; b
   return { ones, bits: [...target.subarray(0, count)] };
 }
 
-describe("numbers of one bit", () => {
-  test("numbers of one bit are read and counted as one after the other, or refused by both", () => {
-    let refused = 0;
-    for (let round = 0; round < 3000; round += 1) {
-      const { bytes, count } = damagedBits(random);
-      const cut = cutShort(bytes, 0.1);
-      const expected = runsInJs(cut, { width: 1, count, entries: 2 });
-      const { ones, bits } = bitsIn(cut, count);
-      expect(ones).toBe(expected?.reduce<number>((sum, bit) => sum + bit, 0));
-      refused += ones === undefined ? 1 : 0;
-      if (ones !== undefined) {
-        expect(bits).toEqual(expected);
-        expect(countOnesHere(here(bits, 3).subarray(3))).toBe(ones);
-      }
+test("numbers of one bit are read and counted as one after the other, or refused by both", () => {
+  let refused = 0;
+  for (let round = 0; round < 3000; round += 1) {
+    const { bytes, count } = damagedBits(random);
+    const cut = cutShort(bytes, 0.1);
+    const expected = runsInJs(cut, { width: 1, count, entries: 2 });
+    const { ones, bits } = bitsIn(cut, count);
+    expect(ones).toBe(expected?.reduce<number>((sum, bit) => sum + bit, 0));
+    refused += ones === undefined ? 1 : 0;
+    if (ones !== undefined) {
+      expect(bits).toEqual(expected);
+      expect(countOnesHere(here(bits, 3).subarray(3))).toBe(ones);
     }
-    expect(refused).toBeGreaterThan(200);
-  });
+  }
+  expect(refused).toBeGreaterThan(200);
+});
 
-  test("numbers of one bit need a little room behind them, in memory that loops reach", () => {
-    const bytes = here(repeatedRun(1, 5, 1));
-    expect(readBits(bytes, takeMemory(5 + bitsSpareBytes), 5)).toBe(5);
-    expect(() => readBits(bytes, takeMemory(5), 5)).toThrow(RangeError);
-    expect(() => readBits(bytes.slice(), takeMemory(20), 5)).toThrow(RangeError);
-    expect(() => readBits(bytes, new Uint8Array(20), 5)).toThrow(RangeError);
-  });
+test("numbers of one bit need a little room behind them, in memory that loops reach", () => {
+  const bytes = here(repeatedRun(1, 5, 1));
+  expect(readBits(bytes, takeMemory(5 + bitsSpareBytes), 5)).toBe(5);
+  expect(() => readBits(bytes, takeMemory(5), 5)).toThrow(RangeError);
+  expect(() => readBits(bytes.slice(), takeMemory(20), 5)).toThrow(RangeError);
+  expect(() => readBits(bytes, new Uint8Array(20), 5)).toThrow(RangeError);
 });
 
 describe("values are put among NULLs", () => {

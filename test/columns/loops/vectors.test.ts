@@ -1,7 +1,7 @@
 import { execFileSync } from "node:child_process";
 import { describe, expect, test } from "vitest";
+import { areFinite, createMemoryPieces, packFour, releaseMemory, takeMemory } from "#src/columns/loops/vectors.js";
 import { allocate, bytesPerElement, type Values, viewOf } from "#src/columns/values.js";
-import { areFinite, releaseMemory, packFour, takeMemory } from "#src/columns/loops/vectors.js";
 import { randomOf } from "../../support/random.js";
 
 /** Where vectors reach them; `lead`: not aligned. */
@@ -136,97 +136,154 @@ function packed(
   return { isPacked: packFour(target, 0, 4, { a, b, c, d, ...range }), floats: [...target] };
 }
 
-describe("columns are packed that are", () => {
-  const rows = 11;
-  const ones = floatsOf(Array.from({ length: rows }, () => 1));
+const rows = 11;
+const ones = floatsOf(Array.from({ length: rows }, () => 1));
 
-  test.each(["float32", "float64", "int8", "uint8", "int16", "uint16"] as const)(
-    "%s columns in other memory are packed",
-    (kind) => {
-      const column = allocate(kind, rows) as Float32Array<ArrayBuffer>;
-      column.set(Array.from({ length: rows }, (_, row) => row * 3));
-      for (let place = 0; place < 4; place += 1) {
-        const four: AnyFour = [ones, ones, ones, ones];
-        four[place] = column;
-        const { isPacked, floats } = packed(four, { from: 1, to: rows });
-        expect([isPacked, floats.filter((_, index) => index % 4 === place)]).toEqual([true, [...column.subarray(1)]]);
-      }
-    },
-  );
-
-  const held = 2 ** 24;
-  const wholes = [0, 1, -1, 77, -held, held - 1, 5, -6, 7, 8, 9];
-
-  test.each(["int32", "int64"] as const)("columns of %s are packed if each value is exact as a float", (kind) => {
-    const piece = takeMemory(wholes.length * bytesPerElement(kind));
-    const column = viewOf(kind, piece.buffer, piece.byteOffset, wholes.length);
-    const set = (row: number, value: bigint): void => {
-      (column as Int32Array)[row] = (kind === "int64" ? value : Number(value)) as number;
-    };
-    for (const [row, value] of wholes.entries()) {
-      set(row, BigInt(value));
+test.each(["float32", "float64", "int8", "uint8", "int16", "uint16"] as const)(
+  "%s columns in other memory are packed",
+  (kind) => {
+    const column = allocate(kind, rows) as Float32Array<ArrayBuffer>;
+    column.set(Array.from({ length: rows }, (_, row) => row * 3));
+    for (let place = 0; place < 4; place += 1) {
+      const four: AnyFour = [ones, ones, ones, ones];
+      four[place] = column;
+      const { isPacked, floats } = packed(four, { from: 1, to: rows });
+      expect([isPacked, floats.filter((_, index) => index % 4 === place)]).toEqual([true, [...column.subarray(1)]]);
     }
-    for (let from = 0; from < 4; from += 1) {
-      const { isPacked, floats } = packed([ones, column, ones, ones], { from, to: rows });
-      expect([isPacked, floats.filter((_, index) => index % 4 === 1)]).toEqual([true, wholes.slice(from)]);
-    }
-    const most = kind === "int64" ? 2n ** 63n : 2n ** 31n;
-    for (const odd of [BigInt(held) + 1n, -BigInt(held) - 1n, most - 1n, -most, most / 2n]) {
-      for (let row = 0; row < rows; row += 1) {
-        set(row, odd);
-        expect(packed([ones, ones, ones, column]).isPacked, `${odd} at ${row}`).toBe(false);
-        set(row, BigInt(wholes[row] as number));
-      }
-    }
-    expect(packed([ones, column.slice(), ones, ones]).isPacked).toBeUndefined();
-  });
+  },
+);
 
-  test.each(["uint32", "uint64"] as const)(
-    "columns of %s are not packed, because large values look like negative numbers",
-    (kind) => {
-      const piece = takeMemory(rows * bytesPerElement(kind));
-      expect(packed([ones, ones, viewOf(kind, piece.buffer, piece.byteOffset, rows), ones]).isPacked).toBeUndefined();
-    },
-  );
+const held = 2 ** 24;
+const wholes = [0, 1, -1, 77, -held, held - 1, 5, -6, 7, 8, 9];
 
-  test("four columns of different types are packed side by side", () => {
-    const [floats, doubles] = [floatsOf([1, 2]), numbersOf("float64", [3, 4])];
-    expect(packed([floats, doubles, Int8Array.of(5, 6), floats.slice()])).toEqual({
-      isPacked: true,
-      floats: [1, 3, 5, 1, 2, 4, 6, 2],
-    });
+test.each(["int32", "int64"] as const)("columns of %s are packed if each value is exact as a float", (kind) => {
+  const piece = takeMemory(wholes.length * bytesPerElement(kind));
+  const column = viewOf(kind, piece.buffer, piece.byteOffset, wholes.length);
+  const set = (row: number, value: bigint): void => {
+    (column as Int32Array)[row] = (kind === "int64" ? value : Number(value)) as number;
+  };
+  for (const [row, value] of wholes.entries()) {
+    set(row, BigInt(value));
+  }
+  for (let from = 0; from < 4; from += 1) {
+    const { isPacked, floats } = packed([ones, column, ones, ones], { from, to: rows });
+    expect([isPacked, floats.filter((_, index) => index % 4 === 1)]).toEqual([true, wholes.slice(from)]);
+  }
+  const most = kind === "int64" ? 2n ** 63n : 2n ** 31n;
+  for (const odd of [BigInt(held) + 1n, -BigInt(held) - 1n, most - 1n, -most, most / 2n]) {
+    for (let row = 0; row < rows; row += 1) {
+      set(row, odd);
+      expect(packed([ones, ones, ones, column]).isPacked, `${odd} at ${row}`).toBe(false);
+      set(row, BigInt(wholes[row] as number));
+    }
+  }
+  expect(packed([ones, column.slice(), ones, ones]).isPacked).toBeUndefined();
+});
+
+test.each(["uint32", "uint64"] as const)(
+  "columns of %s are not packed, because large values look like negative numbers",
+  (kind) => {
+    const piece = takeMemory(rows * bytesPerElement(kind));
+    expect(packed([ones, ones, viewOf(kind, piece.buffer, piece.byteOffset, rows), ones]).isPacked).toBeUndefined();
+  },
+);
+
+test("four columns of different types are packed side by side", () => {
+  const [floats, doubles] = [floatsOf([1, 2]), numbersOf("float64", [3, 4])];
+  expect(packed([floats, doubles, Int8Array.of(5, 6), floats.slice()])).toEqual({
+    isPacked: true,
+    floats: [1, 3, 5, 1, 2, 4, 6, 2],
   });
 });
 
-describe("memory", () => {
-  test("memory outside WebAssembly is left to other loops", () => {
-    const elsewhere = new Float32Array(8);
-    const here = floatsOf([1, 2, 3, 4, 5, 6, 7, 8]);
-    expect(areFinite(elsewhere)).toBeUndefined();
-    expect(packFour(elsewhere, 0, 4, { a: here, b: here, c: here, d: here, from: 0, to: 1 })).toBeUndefined();
-  });
+test("memory outside WebAssembly is left to other loops", () => {
+  const elsewhere = new Float32Array(8);
+  const here = floatsOf([1, 2, 3, 4, 5, 6, 7, 8]);
+  expect(areFinite(elsewhere)).toBeUndefined();
+  expect(packFour(elsewhere, 0, 4, { a: here, b: here, c: here, d: here, from: 0, to: 1 })).toBeUndefined();
+});
 
-  test("memory of more than loops are for, or than there is, is ordinary", () => {
-    const large = takeMemory(17 * 1024 * 1024);
-    expect(large.byteOffset).toBe(0);
-    expect(large.buffer.byteLength).toBe(large.length);
-    releaseMemory([large]);
-    const pieces = Array.from({ length: 40 }, () => takeMemory(16 * 1024 * 1024));
-    const last = pieces.at(-1) as Uint8Array<ArrayBuffer>;
-    expect(last.length).toBe(16 * 1024 * 1024);
-    expect(areFinite(new Float32Array(last.buffer, last.byteOffset, 4))).toBeUndefined();
-    releaseMemory(pieces);
-    expect(areFinite(floatsOf([1, 2]))).toBe(true);
-  });
+test("memory of more than loops are for, or than there is, is ordinary", () => {
+  const large = takeMemory(17 * 1024 * 1024);
+  expect(large.byteOffset).toBe(0);
+  expect(large.buffer.byteLength).toBe(large.length);
+  releaseMemory([large]);
+  const pieces = Array.from({ length: 40 }, () => takeMemory(16 * 1024 * 1024));
+  const last = pieces.at(-1) as Uint8Array<ArrayBuffer>;
+  expect(last.length).toBe(16 * 1024 * 1024);
+  expect(areFinite(new Float32Array(last.buffer, last.byteOffset, 4))).toBeUndefined();
+  releaseMemory(pieces);
+  expect(areFinite(floatsOf([1, 2]))).toBe(true);
+});
 
-  test.each([
-    ["--jitless", ""],
-    ["--trace-uncaught", "doWithoutVectors();"], // a flag that changes nothing
-  ])("memory is ordinary where there are no vectors: %s %s", (flag, first) => {
-    const code = `import { areFinite, doWithoutVectors, takeMemory, usedMemoryBytes } from "#src/columns/loops/vectors.js";
+test.each([
+  ["--jitless", ""],
+  ["--trace-uncaught", "doWithoutVectors();"], // a flag that changes nothing
+])("memory is ordinary where there are no vectors: %s %s", (flag, first) => {
+  const code = `import { areFinite, doWithoutVectors, takeMemory, usedMemoryBytes } from "#src/columns/loops/vectors.js";
       ${first} const piece = takeMemory(8);
       console.log(piece.length, areFinite(new Float32Array(piece.buffer, 0, 2)), usedMemoryBytes());`;
-    const told = execFileSync(process.execPath, [flag, "--input-type=module", "-e", code], { encoding: "utf8" });
-    expect(told).toBe("8 undefined 0\n");
-  });
+  const told = execFileSync(process.execPath, [flag, "--input-type=module", "-e", code], { encoding: "utf8" });
+  expect(told).toBe("8 undefined 0\n");
+});
+
+const sizeBytes = 64 * 1024;
+
+test("pieces of memory never overlap, and released ones can be taken again", () => {
+  const random = randomOf(11);
+  const pieces = createMemoryPieces(new ArrayBuffer(sizeBytes));
+  const taken: { readonly piece: Uint8Array<ArrayBuffer>; readonly mark: number }[] = [];
+  let refused = 0;
+  for (let step = 0; step < 5000; step += 1) {
+    if (taken.length > 0 && random() < 0.45) {
+      const [gone] = taken.splice(Math.floor(random() * taken.length), 1);
+      expect(gone?.piece.every((byte) => byte === gone.mark)).toBe(true);
+      pieces.release(gone?.piece as Uint8Array<ArrayBuffer>);
+      continue;
+    }
+    const bytes = Math.floor(random() ** 3 * 16_000);
+    const piece = pieces.take(bytes);
+    if (piece === undefined) {
+      refused += 1;
+      continue;
+    }
+    expect(piece.length).toBe(bytes);
+    expect(piece.byteOffset % 64).toBe(0);
+    const mark = step % 251;
+    taken.push({ piece: piece.fill(mark), mark });
+  }
+  expect(refused).toBeGreaterThan(100);
+  for (const { piece, mark } of taken) {
+    expect(piece.every((byte) => byte === mark)).toBe(true);
+    pieces.release(piece);
+  }
+  expect(pieces.usedBytes).toBe(0);
+  expect(pieces.take(sizeBytes)?.length).toBe(sizeBytes);
+});
+
+test("columns whose pages grow find room, where smaller ones were", () => {
+  const pieces = createMemoryPieces(new ArrayBuffer(sizeBytes));
+  let rooms = Array.from({ length: 20 }, () => pieces.take(64) as Uint8Array<ArrayBuffer>);
+  for (let bytes = 64; bytes <= sizeBytes / 50; bytes += 50) {
+    rooms = rooms.map((room) => {
+      pieces.release(room);
+      return pieces.take(bytes) as Uint8Array<ArrayBuffer>;
+    });
+    expect(rooms.every((room) => room.length === bytes)).toBe(true);
+  }
+});
+
+test("a piece comes back once, and whole", () => {
+  const pieces = createMemoryPieces(new ArrayBuffer(sizeBytes));
+  const piece = pieces.take(200) as Uint8Array<ArrayBuffer>;
+  expect(() => {
+    pieces.release(piece.subarray(64));
+  }).toThrow("it is not in use");
+  pieces.release(piece);
+  expect(() => {
+    pieces.release(piece);
+  }).toThrow("it is not in use");
+  expect(() => {
+    pieces.release(new Uint8Array(200));
+  }).toThrow("it is not in use");
 });

@@ -140,101 +140,97 @@ describe("a list input", () => {
   });
 });
 
-describe("a text input", () => {
-  const texts = ["", "Zürich", "日本", "a\u0001b", "\ufeffbom", "x".repeat(1000), "👩‍👧"];
+const texts = ["", "Zürich", "日本", "a\u0001b", "\ufeffbom", "x".repeat(1000), "👩‍👧"];
 
-  test("a text input keeps each text as it is, a byte order mark too", () => {
-    const { batches } = pack({ inputs: [text] }, [textColumn(texts)], { rows: texts.length, batchRows: 3 });
-    expect(batches.flatMap(({ inputs }) => dataOf(inputs[0]))).toEqual(texts);
-    expect(batches.map(({ inputs }) => inputs[0]?.dims)).toEqual([
-      [3, 1],
-      [3, 1],
-      [1, 1],
-    ]);
-    expect(batches[0]?.inputs[0]).toMatchObject({ name: "place", dtype: "string" });
-  });
-
-  test("a text input of one dimension has a shape of one dimension", () => {
-    const { batches } = pack({ inputs: [{ ...text, rank: 1 }] }, [textColumn(["a"])], { rows: 1 });
-    expect(batches[0]?.inputs[0]?.dims).toEqual([1]);
-  });
-
-  test("a text input is padded with empty texts, also after a batch with texts there", () => {
-    const { batches } = pack({ inputs: [text], fixedBatchRows: 2 }, [textColumn(["a", "b", "c"])], { rows: 3 });
-    expect(batches.map(({ inputs }) => dataOf(inputs[0]))).toEqual([
-      ["a", "b"],
-      ["c", ""],
-    ]);
-  });
-
-  test("a NULL text is reported, and scored as an empty text", () => {
-    const { batches, faults } = pack({ inputs: [text] }, [textColumn(["a", null, "c"])], { rows: 3 });
-    expect(faults).toEqual([{ reason: "missing", column: "city", row: 101, value: undefined }]);
-    expect(dataOf(batches[0]?.inputs[0])).toEqual(["a", "", "c"]);
-  });
-
-  test("every NULL text is reported with its row in batches of any size", () => {
-    const column = textColumn([null, "b", "c", null, null, "f", null]);
-    const { batches, faults } = pack({ inputs: [text] }, [column], { rows: 7, batchRows: 3 });
-    expect(faults.map(({ row }) => row)).toEqual([100, 103, 104, 106]);
-    expect(batches.map(({ inputs }) => dataOf(inputs[0]))).toEqual([["", "b", "c"], ["", "", "f"], [""]]);
-  });
-
-  test("a text input refuses a text with a zero byte, where the engine would cut it", () => {
-    const column = textColumn(["a", "b\u0000", null, "\u0000", "", "\u0000c", "d"]);
-    const { batches, faults } = pack({ inputs: [text] }, [column], { rows: 7, batchRows: 4 });
-    expect(faults.map(({ row, reason }) => [row, reason])).toEqual([101, 102, 103, 105].map((row) => [row, "missing"]));
-    expect(batches.map(({ inputs }) => dataOf(inputs[0]))).toEqual([
-      ["a", "", "", ""],
-      ["", "", "d"],
-    ]);
-  });
-
-  test("numbers where texts are due are reported as a bug", () => {
-    expect(() => pack({ inputs: [text] }, [matrix([[1]])], { rows: 1 })).toThrow("input place takes texts");
-  });
+test("a text input keeps each text as it is, a byte order mark too", () => {
+  const { batches } = pack({ inputs: [text] }, [textColumn(texts)], { rows: texts.length, batchRows: 3 });
+  expect(batches.flatMap(({ inputs }) => dataOf(inputs[0]))).toEqual(texts);
+  expect(batches.map(({ inputs }) => inputs[0]?.dims)).toEqual([
+    [3, 1],
+    [3, 1],
+    [1, 1],
+  ]);
+  expect(batches[0]?.inputs[0]).toMatchObject({ name: "place", dtype: "string" });
 });
 
-describe("a slice of a batch", () => {
-  const contract = { inputs: [matrixBinding(["a", "b"]), text] };
-  const rows = [
-    [1, 2],
-    [3, 4],
-    [5, 6],
-    [7, 8],
-  ];
-  const whole = (fixedBatchRows: number | null): FeatureBatch => {
-    const { batches } = pack({ ...contract, fixedBatchRows }, [matrix(rows), textColumn(["p", "q", "r", "s"])], {
-      rows: 4,
-    });
-    return batches[0] as FeatureBatch;
-  };
+test("a text input of one dimension has a shape of one dimension", () => {
+  const { batches } = pack({ inputs: [{ ...text, rank: 1 }] }, [textColumn(["a"])], { rows: 1 });
+  expect(batches[0]?.inputs[0]?.dims).toEqual([1]);
+});
 
-  test("a slice of a batch holds those rows under the run's numbers, in memory of its own", () => {
-    const batch = whole(null);
-    const part = sliceBatch(batch, batch.inputs, { from: 1, to: 3, fixedBatchRows: null });
-    expect(part).toMatchObject({ rowStart: 101, rowCount: 2, packedRows: 2 });
-    expect(part.inputs.map(({ dims }) => dims)).toEqual([
-      [2, 2],
-      [2, 1],
-    ]);
-    expect(part.inputs.map(dataOf)).toEqual([
-      [3, 4, 5, 6],
-      ["q", "r"],
-    ]);
-    (batch.inputs[0] as { data: Float32Array }).data.fill(9);
-    expect(dataOf(part.inputs[0])).toEqual([3, 4, 5, 6]);
-  });
+test("a text input is padded with empty texts, also after a batch with texts there", () => {
+  const { batches } = pack({ inputs: [text], fixedBatchRows: 2 }, [textColumn(["a", "b", "c"])], { rows: 3 });
+  expect(batches.map(({ inputs }) => dataOf(inputs[0]))).toEqual([
+    ["a", "b"],
+    ["c", ""],
+  ]);
+});
 
-  test("a slice of a batch is padded where the model's batch is fixed", () => {
-    const batch = whole(6);
-    const part = sliceBatch(batch, batch.inputs, { from: 2, to: 3, fixedBatchRows: 6 });
-    expect(part).toMatchObject({ rowStart: 102, rowCount: 1, packedRows: 6 });
-    expect(part.inputs.map(dataOf)).toEqual([
-      [5, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
-      ["r", "", "", "", "", ""],
-    ]);
+test("a NULL text is reported, and scored as an empty text", () => {
+  const { batches, faults } = pack({ inputs: [text] }, [textColumn(["a", null, "c"])], { rows: 3 });
+  expect(faults).toEqual([{ reason: "missing", column: "city", row: 101, value: undefined }]);
+  expect(dataOf(batches[0]?.inputs[0])).toEqual(["a", "", "c"]);
+});
+
+test("every NULL text is reported with its row in batches of any size", () => {
+  const column = textColumn([null, "b", "c", null, null, "f", null]);
+  const { batches, faults } = pack({ inputs: [text] }, [column], { rows: 7, batchRows: 3 });
+  expect(faults.map(({ row }) => row)).toEqual([100, 103, 104, 106]);
+  expect(batches.map(({ inputs }) => dataOf(inputs[0]))).toEqual([["", "b", "c"], ["", "", "f"], [""]]);
+});
+
+test("a text input refuses a text with a zero byte, where the engine would cut it", () => {
+  const column = textColumn(["a", "b\u0000", null, "\u0000", "", "\u0000c", "d"]);
+  const { batches, faults } = pack({ inputs: [text] }, [column], { rows: 7, batchRows: 4 });
+  expect(faults.map(({ row, reason }) => [row, reason])).toEqual([101, 102, 103, 105].map((row) => [row, "missing"]));
+  expect(batches.map(({ inputs }) => dataOf(inputs[0]))).toEqual([
+    ["a", "", "", ""],
+    ["", "", "d"],
+  ]);
+});
+
+test("numbers where texts are due are reported as a bug", () => {
+  expect(() => pack({ inputs: [text] }, [matrix([[1]])], { rows: 1 })).toThrow("input place takes texts");
+});
+
+const contract = { inputs: [matrixBinding(["a", "b"]), text] };
+const rows = [
+  [1, 2],
+  [3, 4],
+  [5, 6],
+  [7, 8],
+];
+const whole = (fixedBatchRows: number | null): FeatureBatch => {
+  const { batches } = pack({ ...contract, fixedBatchRows }, [matrix(rows), textColumn(["p", "q", "r", "s"])], {
+    rows: 4,
   });
+  return batches[0] as FeatureBatch;
+};
+
+test("a slice of a batch holds those rows under the run's numbers, in memory of its own", () => {
+  const batch = whole(null);
+  const part = sliceBatch(batch, batch.inputs, { from: 1, to: 3, fixedBatchRows: null });
+  expect(part).toMatchObject({ rowStart: 101, rowCount: 2, packedRows: 2 });
+  expect(part.inputs.map(({ dims }) => dims)).toEqual([
+    [2, 2],
+    [2, 1],
+  ]);
+  expect(part.inputs.map(dataOf)).toEqual([
+    [3, 4, 5, 6],
+    ["q", "r"],
+  ]);
+  (batch.inputs[0] as { data: Float32Array }).data.fill(9);
+  expect(dataOf(part.inputs[0])).toEqual([3, 4, 5, 6]);
+});
+
+test("a slice of a batch is padded where the model's batch is fixed", () => {
+  const batch = whole(6);
+  const part = sliceBatch(batch, batch.inputs, { from: 2, to: 3, fixedBatchRows: 6 });
+  expect(part).toMatchObject({ rowStart: 102, rowCount: 1, packedRows: 6 });
+  expect(part.inputs.map(dataOf)).toEqual([
+    [5, 6, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0],
+    ["r", "", "", "", "", ""],
+  ]);
 });
 
 test("blank inputs are zeros and empty texts of every input", () => {

@@ -72,118 +72,95 @@ function packAll(
   return batches;
 }
 
-describe("the batches", () => {
-  const pieces = fc.array(fc.integer({ min: 0, max: 9 }), { maxLength: 12 });
+const pieces = fc.array(fc.integer({ min: 0, max: 9 }), { maxLength: 12 });
 
-  test("the batches do not depend on how the rows were divided into record batches", () => {
-    fc.assert(
-      fc.property(
-        fc.nat(40),
-        fc.integer({ min: 1, max: 12 }),
-        pieces,
-        fc.nat(1000),
-        (count, batchRows, cuts, firstRow) => {
-          const rows = rowsOf(count);
-          const inOnePiece = packAll(packerOf(batchRows), rows, [], firstRow);
-          expect(packAll(packerOf(batchRows), rows, cuts, firstRow)).toEqual(inOnePiece);
-        },
-      ),
-    );
-  });
-
-  test("the batches hold every row once, in order, under the run's number", () => {
-    fc.assert(
-      fc.property(
-        fc.nat(40),
-        fc.integer({ min: 1, max: 12 }),
-        pieces,
-        fc.nat(1000),
-        (count, batchRows, cuts, firstRow) => {
-          const rows = rowsOf(count);
-          const batches = packAll(packerOf(batchRows), rows, cuts, firstRow);
-          expect(batches.flatMap(({ values }) => values)).toEqual(rows.flat());
-          expect(batches.map(({ rowStart }) => rowStart)).toEqual(
-            batches.map((_, index) => firstRow + index * batchRows),
-          );
-          expect(batches.every(({ rowCount, dims }) => dims[0] === rowCount && dims[1] === columns.length)).toBe(true);
-          expect(batches.slice(0, -1).every(({ rowCount }) => rowCount === batchRows)).toBe(true);
-        },
-      ),
-    );
-  });
-
-  test("the batches of a fixed size are padded with zeros, also where a used buffer held other rows", () => {
-    fc.assert(
-      fc.property(fc.nat(40), fc.integer({ min: 1, max: 12 }), pieces, (count, fixed, cuts) => {
+test("the batches hold every row once, in order, under the run's number", () => {
+  fc.assert(
+    fc.property(
+      fc.nat(40),
+      fc.integer({ min: 1, max: 12 }),
+      pieces,
+      fc.nat(1000),
+      (count, batchRows, cuts, firstRow) => {
         const rows = rowsOf(count);
-        const packer = packerOf(4096, fixed);
-        // Every buffer of the second round has been filled before.
-        packAll(packer, rowsOf(fixed * 2), []);
-        const batches = packAll(packer, rows, cuts);
-        const padding = Array.from({ length: (fixed - (count % fixed)) % fixed }, () => [0, 0, 0]);
-        expect(batches.flatMap(({ values }) => values)).toEqual([...rows, ...padding].flat());
-        expect(batches.every(({ dims }) => dims[0] === fixed)).toBe(true);
-        expect(batches.reduce((sum, { rowCount }) => sum + rowCount, 0)).toBe(count);
-      }),
-    );
-  });
+        const batches = packAll(packerOf(batchRows), rows, cuts, firstRow);
+        expect(batches.flatMap(({ values }) => values)).toEqual(rows.flat());
+        expect(batches.map(({ rowStart }) => rowStart)).toEqual(
+          batches.map((_, index) => firstRow + index * batchRows),
+        );
+        expect(batches.every(({ rowCount, dims }) => dims[0] === rowCount && dims[1] === columns.length)).toBe(true);
+        expect(batches.slice(0, -1).every(({ rowCount }) => rowCount === batchRows)).toBe(true);
+      },
+    ),
+  );
+});
 
-  test("the batches have the model's fixed size instead of the requested one", () => {
-    expect(packAll(packerOf(4096, 4), rowsOf(8), []).map(({ dims }) => dims[0])).toEqual([4, 4]);
-    expect(packAll(packerOf(4096), rowsOf(8), []).map(({ dims }) => dims[0])).toEqual([8]);
-  });
+test("the batches of a fixed size are padded with zeros, also where a used buffer held other rows", () => {
+  fc.assert(
+    fc.property(fc.nat(40), fc.integer({ min: 1, max: 12 }), pieces, (count, fixed, cuts) => {
+      const rows = rowsOf(count);
+      const packer = packerOf(4096, fixed);
+      // Every buffer of the second round has been filled before.
+      packAll(packer, rowsOf(fixed * 2), []);
+      const batches = packAll(packer, rows, cuts);
+      const padding = Array.from({ length: (fixed - (count % fixed)) % fixed }, () => [0, 0, 0]);
+      expect(batches.flatMap(({ values }) => values)).toEqual([...rows, ...padding].flat());
+      expect(batches.every(({ dims }) => dims[0] === fixed)).toBe(true);
+      expect(batches.reduce((sum, { rowCount }) => sum + rowCount, 0)).toBe(count);
+    }),
+  );
+});
 
-  test("the batches may have different sizes", () => {
-    const sizes = [3, 1, 5, 5];
-    const packer = createPacker({
-      contract: packingContract(columns, null),
-      batchRows: () => sizes.shift() ?? 2,
-      onFault: () => expect.unreachable(),
-    });
-    const batches = packAll(packer, rowsOf(17), [4]);
-    expect(batches.map(({ rowStart, rowCount }) => [rowStart, rowCount])).toEqual([
-      [0, 3],
-      [3, 1],
-      [4, 5],
-      [9, 5],
-      [14, 2],
-      [16, 1],
-    ]);
-    expect(batches.flatMap(({ values }) => values)).toEqual(rowsOf(17).flat());
+test("the batches may have different sizes", () => {
+  const sizes = [3, 1, 5, 5];
+  const packer = createPacker({
+    contract: packingContract(columns, null),
+    batchRows: () => sizes.shift() ?? 2,
+    onFault: () => expect.unreachable(),
   });
+  const batches = packAll(packer, rowsOf(17), [4]);
+  expect(batches.map(({ rowStart, rowCount }) => [rowStart, rowCount])).toEqual([
+    [0, 3],
+    [3, 1],
+    [4, 5],
+    [9, 5],
+    [14, 2],
+    [16, 1],
+  ]);
+  expect(batches.flatMap(({ values }) => values)).toEqual(rowsOf(17).flat());
+});
 
-  test("the batches are cut out of the middle of a record batch", () => {
-    const packer = packerOf(2);
-    const full = [...packer.push(matrixBatch(rowsOf(10)), { from: 3, to: 6, row: 100 })].map(packed);
-    expect(full).toEqual([{ rowStart: 100, rowCount: 2, dims: [2, 3], values: rowsOf(10).slice(3, 5).flat() }]);
-    expect(packed(packer.flush() as FeatureBatch)).toMatchObject({ rowStart: 102, rowCount: 1, values: rowsOf(10)[5] });
-  });
+test("the batches are cut out of the middle of a record batch", () => {
+  const packer = packerOf(2);
+  const full = [...packer.push(matrixBatch(rowsOf(10)), { from: 3, to: 6, row: 100 })].map(packed);
+  expect(full).toEqual([{ rowStart: 100, rowCount: 2, dims: [2, 3], values: rowsOf(10).slice(3, 5).flat() }]);
+  expect(packed(packer.flush() as FeatureBatch)).toMatchObject({ rowStart: 102, rowCount: 1, values: rowsOf(10)[5] });
+});
 
-  test("the batches start again after a flush, and the next rows need not be consecutive", () => {
-    const packer = packerOf(4);
-    packAll(packer, rowsOf(3), []);
-    expect(packer.flush()).toBeUndefined();
-    expect(packAll(packer, rowsOf(2), [], 500)).toMatchObject([{ rowStart: 500, rowCount: 2 }]);
-  });
+test("the batches start again after a flush, and the next rows need not be consecutive", () => {
+  const packer = packerOf(4);
+  packAll(packer, rowsOf(3), []);
+  expect(packer.flush()).toBeUndefined();
+  expect(packAll(packer, rowsOf(2), [], 500)).toMatchObject([{ rowStart: 500, rowCount: 2 }]);
+});
 
-  test("the batches reuse memory after the first buffers were returned", () => {
-    const packer = packerOf(4);
-    const buffers = new Set<ArrayBuffer>();
-    for (let round = 0; round < 5; round += 1) {
-      for (const { inputs } of packer.push(matrixBatch(rowsOf(4)), { from: 0, to: 4, row: round * 4 })) {
-        const used = buffersOf(inputs);
-        packer.recycle(inputs);
-        used.forEach((buffer) => buffers.add(buffer));
-      }
+test("the batches reuse memory after the first buffers were returned", () => {
+  const packer = packerOf(4);
+  const buffers = new Set<ArrayBuffer>();
+  for (let round = 0; round < 5; round += 1) {
+    for (const { inputs } of packer.push(matrixBatch(rowsOf(4)), { from: 0, to: 4, row: round * 4 })) {
+      const used = buffersOf(inputs);
+      packer.recycle(inputs);
+      used.forEach((buffer) => buffers.add(buffer));
     }
-    expect(buffers.size).toBe(1);
-  });
+  }
+  expect(buffers.size).toBe(1);
+});
 
-  test("batches that are in use at the same time do not share memory", () => {
-    const batches = [...packerOf(2).push(matrixBatch(rowsOf(6)), { from: 0, to: 6, row: 0 })];
-    expect(new Set(batches.flatMap(({ inputs }) => buffersOf(inputs))).size).toBe(3);
-    expect(batches.flatMap((batch) => packed(batch).values)).toEqual(rowsOf(6).flat());
-  });
+test("batches that are in use at the same time do not share memory", () => {
+  const batches = [...packerOf(2).push(matrixBatch(rowsOf(6)), { from: 0, to: 6, row: 0 })];
+  expect(new Set(batches.flatMap(({ inputs }) => buffersOf(inputs))).size).toBe(3);
+  expect(batches.flatMap((batch) => packed(batch).values)).toEqual(rowsOf(6).flat());
 });
 
 /** The fault met when one value of `count` rows is `value`. */

@@ -48,114 +48,110 @@ interface PackOptions {
   readonly missing?: "bad_row" | "nan";
 }
 
-describe("lists of any length", () => {
-  test("lists of any length are padded on the right, and the mask marks their elements", () => {
-    const { tokens, masks, batches, faults } = packLists(ids, [[7], [1, 2, 3, 4], [], [5, 6]]);
-    expect(tokens).toEqual([
-      [7, 0, 0, 0],
-      [1, 2, 3, 4],
-      [0, 0, 0, 0],
-      [5, 6, 0, 0],
-    ]);
-    expect(masks).toEqual([
-      [1, 0, 0, 0],
-      [1, 1, 1, 1],
-      [0, 0, 0, 0],
-      [1, 1, 0, 0],
-    ]);
-    expect(faults).toEqual([]);
-    expect(batches.map(({ inputs }) => inputs.map(({ name, dims }) => [name, dims]))).toEqual(
-      [3, 1].map((rows) => [
-        ["attention_mask", [rows, 4]],
-        ["input_ids", [rows, 4]],
-      ]),
-    );
-  });
-
-  test("lists of any length are padded on the left with another value", () => {
-    const { tokens, masks } = packLists({ ...ids, side: "left", value: -100 }, [[7], [1, 2, 3, 4], [], [5, 6]]);
-    expect(tokens).toEqual([
-      [-100, -100, -100, 7],
-      [1, 2, 3, 4],
-      [-100, -100, -100, -100],
-      [-100, -100, 5, 6],
-    ]);
-    expect(masks).toEqual([
-      [0, 0, 0, 1],
-      [1, 1, 1, 1],
-      [0, 0, 0, 0],
-      [0, 0, 1, 1],
-    ]);
-  });
-
-  test.each(numericTensorTypes)("lists of any length and their mask have the input's type %s", (dtype) => {
-    const given = { ...ids, dtype, value: 1, width: 3 };
-    const { batches } = packLists(given, [[0], [1, 0]], { mask: maskOf(dtype) });
-    const one = dtype === "float16" ? 0x3c00 : 1;
-    const [mask, tokens] = batches[0]?.inputs ?? [];
-    expect(tokens?.data.constructor).toBe(allocate(tensorElement(dtype), 0).constructor);
-    expect([mask?.dtype, tokens?.dtype]).toEqual([dtype, dtype]);
-    expect(dataOf(tokens).map(Number)).toEqual([0, one, one, one, 0, one]);
-    expect(dataOf(mask).map(Number)).toEqual([one, 0, 0, one, one, 0]);
-  });
-
-  test("lists that are too long keep their first elements with truncate", () => {
-    for (const side of ["left", "right"] as const) {
-      const { tokens, masks, faults } = packLists({ ...ids, truncate: true, side }, [[1, 2, 3, 4, 5, null]]);
-      expect({ tokens, masks, faults }).toEqual({ tokens: [[1, 2, 3, 4]], masks: [[1, 1, 1, 1]], faults: [] });
-    }
-  });
-
-  test("lists of any length in a fixed batch are followed by rows of zeros, which the mask leaves out", () => {
-    const { tokens, masks } = packLists({ ...ids, value: 9 }, [[1]], { fixed: 2 });
-    expect(tokens).toEqual([
-      [1, 9, 9, 9],
-      [0, 0, 0, 0],
-    ]);
-    expect(masks[1]).toEqual([0, 0, 0, 0]);
-  });
-
-  test("numbers where lists are due are reported as a bug", () => {
-    const numbers = { kind: "matrix", width: 4, data: new Float32Array(4), valid: undefined } as const;
-    expect(() => pack({ inputs: [ids] }, [numbers], { rows: 1 })).toThrow("input input_ids takes lists");
-  });
+test("lists of any length are padded on the right, and the mask marks their elements", () => {
+  const { tokens, masks, batches, faults } = packLists(ids, [[7], [1, 2, 3, 4], [], [5, 6]]);
+  expect(tokens).toEqual([
+    [7, 0, 0, 0],
+    [1, 2, 3, 4],
+    [0, 0, 0, 0],
+    [5, 6, 0, 0],
+  ]);
+  expect(masks).toEqual([
+    [1, 0, 0, 0],
+    [1, 1, 1, 1],
+    [0, 0, 0, 0],
+    [1, 1, 0, 0],
+  ]);
+  expect(faults).toEqual([]);
+  expect(batches.map(({ inputs }) => inputs.map(({ name, dims }) => [name, dims]))).toEqual(
+    [3, 1].map((rows) => [
+      ["attention_mask", [rows, 4]],
+      ["input_ids", [rows, 4]],
+    ]),
+  );
 });
 
-describe("lists that cannot be scored", () => {
-  test("bad lists are reported once, and scored on zeros that the mask leaves out", () => {
-    const lists = [[1], null, [1, 2, 3, 4, 5], [1, null], [2]];
-    const { tokens, masks, faults } = packLists({ ...ids, value: 9 }, lists);
-    expect(tokens[0]).toEqual([1, 9, 9, 9]);
-    expect(tokens.slice(1, 4)).toEqual([0, 1, 2].map(() => [0, 0, 0, 0]));
-    expect(masks.slice(1, 3)).toEqual([0, 1].map(() => [0, 0, 0, 0]));
-    expect(faults).toEqual([
-      { reason: "missing", column: "tokens", row: 101, value: undefined },
-      { reason: "too_long", column: "tokens", row: 102, value: "5 elements" },
-      { reason: "missing", column: "tokens", row: 103, value: undefined },
+test("lists of any length are padded on the left with another value", () => {
+  const { tokens, masks } = packLists({ ...ids, side: "left", value: -100 }, [[7], [1, 2, 3, 4], [], [5, 6]]);
+  expect(tokens).toEqual([
+    [-100, -100, -100, 7],
+    [1, 2, 3, 4],
+    [-100, -100, -100, -100],
+    [-100, -100, 5, 6],
+  ]);
+  expect(masks).toEqual([
+    [0, 0, 0, 1],
+    [1, 1, 1, 1],
+    [0, 0, 0, 0],
+    [0, 0, 1, 1],
+  ]);
+});
+
+test.each(numericTensorTypes)("lists of any length and their mask have the input's type %s", (dtype) => {
+  const given = { ...ids, dtype, value: 1, width: 3 };
+  const { batches } = packLists(given, [[0], [1, 0]], { mask: maskOf(dtype) });
+  const one = dtype === "float16" ? 0x3c00 : 1;
+  const [mask, tokens] = batches[0]?.inputs ?? [];
+  expect(tokens?.data.constructor).toBe(allocate(tensorElement(dtype), 0).constructor);
+  expect([mask?.dtype, tokens?.dtype]).toEqual([dtype, dtype]);
+  expect(dataOf(tokens).map(Number)).toEqual([0, one, one, one, 0, one]);
+  expect(dataOf(mask).map(Number)).toEqual([one, 0, 0, one, one, 0]);
+});
+
+test("lists that are too long keep their first elements with truncate", () => {
+  for (const side of ["left", "right"] as const) {
+    const { tokens, masks, faults } = packLists({ ...ids, truncate: true, side }, [[1, 2, 3, 4, 5, null]]);
+    expect({ tokens, masks, faults }).toEqual({ tokens: [[1, 2, 3, 4]], masks: [[1, 1, 1, 1]], faults: [] });
+  }
+});
+
+test("lists of any length in a fixed batch are followed by rows of zeros, which the mask leaves out", () => {
+  const { tokens, masks } = packLists({ ...ids, value: 9 }, [[1]], { fixed: 2 });
+  expect(tokens).toEqual([
+    [1, 9, 9, 9],
+    [0, 0, 0, 0],
+  ]);
+  expect(masks[1]).toEqual([0, 0, 0, 0]);
+});
+
+test("numbers where lists are due are reported as a bug", () => {
+  const numbers = { kind: "matrix", width: 4, data: new Float32Array(4), valid: undefined } as const;
+  expect(() => pack({ inputs: [ids] }, [numbers], { rows: 1 })).toThrow("input input_ids takes lists");
+});
+
+test("bad lists are reported once, and scored on zeros that the mask leaves out", () => {
+  const lists = [[1], null, [1, 2, 3, 4, 5], [1, null], [2]];
+  const { tokens, masks, faults } = packLists({ ...ids, value: 9 }, lists);
+  expect(tokens[0]).toEqual([1, 9, 9, 9]);
+  expect(tokens.slice(1, 4)).toEqual([0, 1, 2].map(() => [0, 0, 0, 0]));
+  expect(masks.slice(1, 3)).toEqual([0, 1].map(() => [0, 0, 0, 0]));
+  expect(faults).toEqual([
+    { reason: "missing", column: "tokens", row: 101, value: undefined },
+    { reason: "too_long", column: "tokens", row: 102, value: "5 elements" },
+    { reason: "missing", column: "tokens", row: 103, value: undefined },
+  ]);
+});
+
+test.each(["float32", "float64", "float16"] as const)(
+  "lists that cannot be scored of %s are those with NaN or infinity",
+  (dtype) => {
+    const floats = { ...ids, dtype };
+    const lists = [[1], [2, Number.NaN], [Number.POSITIVE_INFINITY], [Number.NaN, null]];
+    const strict = packLists(floats, lists);
+    expect(strict.faults.map(({ row, reason }) => [row, reason])).toEqual([
+      [101, "not_finite"],
+      [102, "not_finite"],
+      [103, "missing"],
     ]);
-  });
+    const lenient = packLists(floats, lists, { missing: "nan" });
+    expect(lenient.faults.map(({ row }) => row)).toEqual([102, 103]);
+  },
+);
 
-  test.each(["float32", "float64", "float16"] as const)(
-    "lists that cannot be scored of %s are those with NaN or infinity",
-    (dtype) => {
-      const floats = { ...ids, dtype };
-      const lists = [[1], [2, Number.NaN], [Number.POSITIVE_INFINITY], [Number.NaN, null]];
-      const strict = packLists(floats, lists);
-      expect(strict.faults.map(({ row, reason }) => [row, reason])).toEqual([
-        [101, "not_finite"],
-        [102, "not_finite"],
-        [103, "missing"],
-      ]);
-      const lenient = packLists(floats, lists, { missing: "nan" });
-      expect(lenient.faults.map(({ row }) => row)).toEqual([102, 103]);
-    },
-  );
-
-  test("lists with bad values under a NULL, or after the end of a truncated list, can be scored", () => {
-    const lists = [[1, 2, 3, 4, Number.NaN], null, [3]];
-    const { faults } = packLists({ ...ids, dtype: "float32", truncate: true }, lists);
-    expect(faults.map(({ row }) => row)).toEqual([101]);
-  });
+test("lists with bad values under a NULL, or after the end of a truncated list, can be scored", () => {
+  const lists = [[1, 2, 3, 4, Number.NaN], null, [3]];
+  const { faults } = packLists({ ...ids, dtype: "float32", truncate: true }, lists);
+  expect(faults.map(({ row }) => row)).toEqual([101]);
 });
 
 describe("batches that shrink", () => {

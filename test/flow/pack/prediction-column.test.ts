@@ -92,62 +92,58 @@ const toldOf = (type: ColumnType, tensor: Tensor, width: number, element?: numbe
 };
 const { NaN: nan, POSITIVE_INFINITY: inf } = Number;
 
-describe("values that are not finite", () => {
-  test("values that are not finite are reported one by one, with the row of the span", () => {
-    expect(toldOf("float32", floats([inf, 1, nan, nan], 4), 1)).toEqual([
-      [4, inf],
-      [6, nan],
-    ]);
-  });
-
-  test("values that are not finite are reported once for a vector", () => {
-    expect(toldOf(list("float32"), floats([1, nan, inf, 1, 1, 1, -inf, nan, nan, nan], 5, 2), 2)).toEqual([
-      [4, nan],
-      [5, inf],
-    ]);
-  });
-
-  test("values that are not finite are not reported for elements that are not selected, nor for padding", () => {
-    expect(toldOf("float32", floats([nan, 1, inf, 2, nan, 3, nan, nan], 4, 2), 2, 1)).toEqual([]);
-  });
+test("values that are not finite are reported one by one, with the row of the span", () => {
+  expect(toldOf("float32", floats([inf, 1, nan, nan], 4), 1)).toEqual([
+    [4, inf],
+    [6, nan],
+  ]);
 });
 
-describe("vectors", () => {
-  test("vectors are stored as lists, in any order of arrival", () => {
-    const column = createPredictionColumn(list("float32"), 3);
-    column.set(2, 1, { tensor: floats([5, 6, 0, 0], 2, 2), width: 2, element: undefined }, tell);
-    column.set(0, 2, { tensor: floats([1, 2, 3, 4], 2, 2), width: 2, element: undefined }, tell);
-    expect(plain(column.finish(3))).toEqual([
-      [1, 2],
-      [3, 4],
-      [5, 6],
-    ]);
-  });
+test("values that are not finite are reported once for a vector", () => {
+  expect(toldOf(list("float32"), floats([1, nan, inf, 1, 1, 1, -inf, nan, nan, nan], 5, 2), 2)).toEqual([
+    [4, nan],
+    [5, inf],
+  ]);
+});
 
-  test("vectors have one length in all batches", () => {
-    const column = createPredictionColumn(list("float32"), 3);
-    column.set(0, 1, { tensor: floats([1, 2], 1, 2), width: 2, element: undefined }, tell);
-    expect(() => {
-      column.set(1, 1, { tensor: floats([1, 2, 3], 1, 3), width: 3, element: undefined }, tell);
-    }).toThrow("a batch has 3 values a row, the one before had 2");
-  });
+test("values that are not finite are not reported for elements that are not selected, nor for padding", () => {
+  expect(toldOf("float32", floats([nan, 1, inf, 2, nan, 3, nan, nan], 4, 2), 2, 1)).toEqual([]);
+});
 
-  test("vectors may be empty, or none at all", () => {
-    const empty = createPredictionColumn(list("float32"), 2);
-    empty.set(0, 2, { tensor: floats([], 2, 0), width: 0, element: undefined }, tell);
-    expect(plain(empty.finish(2))).toEqual([[], []]);
-    expect(plain(createPredictionColumn(list("utf8"), 0).finish(0))).toEqual([]);
-  });
+test("vectors are stored as lists, in any order of arrival", () => {
+  const column = createPredictionColumn(list("float32"), 3);
+  column.set(2, 1, { tensor: floats([5, 6, 0, 0], 2, 2), width: 2, element: undefined }, tell);
+  column.set(0, 2, { tensor: floats([1, 2, 3, 4], 2, 2), width: 2, element: undefined }, tell);
+  expect(plain(column.finish(3))).toEqual([
+    [1, 2],
+    [3, 4],
+    [5, 6],
+  ]);
+});
 
-  test("vectors of strings are lists of texts", () => {
-    const column = createPredictionColumn(list("utf8"), 2);
-    column.set(1, 1, { tensor: strings(["c", "d", "", ""], 2, 2), width: 2, element: undefined }, tell);
-    column.set(0, 1, { tensor: strings(["a", "ü"], 1, 2), width: 2, element: undefined }, tell);
-    expect(plain(column.finish(2))).toEqual([
-      ["a", "ü"],
-      ["c", "d"],
-    ]);
-  });
+test("vectors have one length in all batches", () => {
+  const column = createPredictionColumn(list("float32"), 3);
+  column.set(0, 1, { tensor: floats([1, 2], 1, 2), width: 2, element: undefined }, tell);
+  expect(() => {
+    column.set(1, 1, { tensor: floats([1, 2, 3], 1, 3), width: 3, element: undefined }, tell);
+  }).toThrow("a batch has 3 values a row, the one before had 2");
+});
+
+test("vectors may be empty, or none at all", () => {
+  const empty = createPredictionColumn(list("float32"), 2);
+  empty.set(0, 2, { tensor: floats([], 2, 0), width: 0, element: undefined }, tell);
+  expect(plain(empty.finish(2))).toEqual([[], []]);
+  expect(plain(createPredictionColumn(list("utf8"), 0).finish(0))).toEqual([]);
+});
+
+test("vectors of strings are lists of texts", () => {
+  const column = createPredictionColumn(list("utf8"), 2);
+  column.set(1, 1, { tensor: strings(["c", "d", "", ""], 2, 2), width: 2, element: undefined }, tell);
+  column.set(0, 1, { tensor: strings(["a", "ü"], 1, 2), width: 2, element: undefined }, tell);
+  expect(plain(column.finish(2))).toEqual([
+    ["a", "ü"],
+    ["c", "d"],
+  ]);
 });
 
 describe("texts", () => {

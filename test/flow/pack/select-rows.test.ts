@@ -47,96 +47,59 @@ function valueAt(column: Column, row: number): unknown {
 const inputRows = (input: DecodedInput, rowCount: number): unknown[] =>
   input.kind === "matrix" ? matrixRows(input) : columnValues(input, rowCount);
 
-describe("the rows that stay", () => {
-  const batch = matrixBatch([
-    [1, 2],
-    [3, null],
-    [5, 6],
-    [null, 8],
+const batch = matrixBatch([
+  [1, 2],
+  [3, null],
+  [5, 6],
+  [null, 8],
+]);
+
+test("if all rows stay, nothing is copied and they are counted", () => {
+  const found = selectRows(batch, states(kept, failedOn(0), kept, kept), nothing);
+  expect(found.inputs[0]).toBe(batch.inputs[0]);
+  expect(found).toMatchObject({ rowCount: 4, selection: { readCount: 4, failed: [{ row: 1, expression: 0 }] } });
+  expect([...(found.selection?.indices ?? [])]).toEqual([0, 1, 2, 3]);
+});
+
+test("a row that stays says where an expression failed by the number of the expression, not by its place", () => {
+  const given = states(dropped, failedOn(3), dropped, failedOn(65_000));
+  expect(selectRows(batch, given, nothing).selection?.failed).toEqual([
+    { row: 0, expression: 3 },
+    { row: 1, expression: 65_000 },
   ]);
+});
 
-  test.each([
-    ["none", states(dropped, dropped, dropped, dropped), []],
-    ["the first", states(kept, dropped, dropped, dropped), [[1, 2]]],
-    ["the last", states(dropped, dropped, dropped, kept), [[null, 8]]],
-    [
-      "the middle",
-      states(dropped, kept, kept, dropped),
-      [
-        [3, null],
-        [5, 6],
-      ],
-    ],
-    [
-      "every other",
-      states(kept, dropped, kept, dropped),
-      [
-        [1, 2],
-        [5, 6],
-      ],
-    ],
-  ])("the rows that stay may be %s", (_what, given, expected) => {
-    const found = selectRows(batch, given, nothing);
-    expect(found.rowCount).toBe(expected.length);
-    expect(found.inputs.map((input) => inputRows(input, found.rowCount))).toEqual([expected]);
-    expect(found.selection?.readCount).toBe(4);
-    expect([...(found.selection?.indices ?? [])]).toEqual(
-      [...given].flatMap((state, place) => (state === dropped ? [] : [place])),
-    );
-  });
+test("selecting the rows that stay does not change their batch", () => {
+  const before = structuredClone(batch);
+  selectRows(batch, states(dropped, kept, dropped, kept), nothing);
+  expect(batch).toEqual(before);
+});
 
-  test("if all rows stay, nothing is copied and they are counted", () => {
-    const found = selectRows(batch, states(kept, failedOn(0), kept, kept), nothing);
-    expect(found.inputs[0]).toBe(batch.inputs[0]);
-    expect(found).toMatchObject({ rowCount: 4, selection: { readCount: 4, failed: [{ row: 1, expression: 0 }] } });
-    expect([...(found.selection?.indices ?? [])]).toEqual([0, 1, 2, 3]);
-  });
-
-  test("a batch without rows has no rows that stay", () => {
-    const found = selectRows({ rowCount: 0, inputs: [], carried: [] }, states(), nothing);
-    expect(found).toMatchObject({ rowCount: 0, selection: { readCount: 0, failed: [] } });
-  });
-
-  test("a row that stays says where an expression failed by the number of the expression, not by its place", () => {
-    const given = states(dropped, failedOn(3), dropped, failedOn(65_000));
-    expect(selectRows(batch, given, nothing).selection?.failed).toEqual([
-      { row: 0, expression: 3 },
-      { row: 1, expression: 65_000 },
-    ]);
-  });
-
-  test("selecting the rows that stay does not change their batch", () => {
-    const before = structuredClone(batch);
-    selectRows(batch, states(dropped, kept, dropped, kept), nothing);
-    expect(batch).toEqual(before);
-  });
-
-  test("the rows that stay are a copy, because the memory of the batch is reused", () => {
-    const given: RecordBatch = {
-      rowCount: 3,
-      inputs: [matrix([[1], [2], [3]]), textColumn(["a", "b", "c"])],
-      carried: [textColumn(["x", "y", "z"])],
-    };
-    const found = selectRows(given, states(dropped, kept, kept), carrying("utf8"));
-    for (const column of [...given.inputs, ...given.carried]) {
-      if (column.kind === "bytes") {
-        column.bytes.fill(0);
-      } else if (column.kind === "matrix") {
-        (column.data as Float32Array).fill(0);
-      }
+test("the rows that stay are a copy, because the memory of the batch is reused", () => {
+  const given: RecordBatch = {
+    rowCount: 3,
+    inputs: [matrix([[1], [2], [3]]), textColumn(["a", "b", "c"])],
+    carried: [textColumn(["x", "y", "z"])],
+  };
+  const found = selectRows(given, states(dropped, kept, kept), carrying("utf8"));
+  for (const column of [...given.inputs, ...given.carried]) {
+    if (column.kind === "bytes") {
+      column.bytes.fill(0);
+    } else if (column.kind === "matrix") {
+      (column.data as Float32Array).fill(0);
     }
-    expect(found.inputs.map((input) => inputRows(input, 2))).toEqual([
-      [[2], [3]],
-      ["b", "c"],
-    ]);
-    expect(found.carried.map((column) => columnValues(column, 2))).toEqual([["y", "z"]]);
-  });
+  }
+  expect(found.inputs.map((input) => inputRows(input, 2))).toEqual([
+    [[2], [3]],
+    ["b", "c"],
+  ]);
+  expect(found.carried.map((column) => columnValues(column, 2))).toEqual([["y", "z"]]);
+});
 
-  test("the rows that stay are not selected from more columns than the contract carries", () => {
-    expect(() => selectRows({ ...batch, carried: [textColumn(["a"])] }, states(dropped), nothing)).toThrow(
-      "a record batch carries more columns than the contract",
-    );
-  });
+test("the rows that stay are not selected from more columns than the contract carries", () => {
+  expect(() => selectRows({ ...batch, carried: [textColumn(["a"])] }, states(dropped), nothing)).toThrow(
+    "a record batch carries more columns than the contract",
+  );
 });
 
 const elements: readonly ElementType[] = [
@@ -245,7 +208,7 @@ test("the rows that stay of a random batch are those that a plain list would kee
     fc.property(fc.array(row, { maxLength: 40 }), fc.integer({ min: 1, max: 4 }), (rows, width) => {
       const rowCount = rows.length;
       const carried = layouts(rows.map(({ text }) => text));
-      const batch: RecordBatch = {
+      const randomBatch: RecordBatch = {
         rowCount,
         inputs: [
           {
@@ -263,7 +226,7 @@ test("the rows that stay of a random batch are those that a plain list would kee
         carried: carried.map(({ column }) => column),
       };
       const given = states(...rows.map(({ state }) => state));
-      const found = selectRows(batch, given, carrying(...carried.map(({ type }) => type)));
+      const found = selectRows(randomBatch, given, carrying(...carried.map(({ type }) => type)));
 
       const indices = rows.flatMap(({ state }, place) => (state === dropped ? [] : [place]));
       const pick = (values: readonly unknown[]): unknown[] => indices.map((place) => values[place]);
@@ -276,7 +239,7 @@ test("the rows that stay of a random batch are those that a plain list would kee
           return state > kept ? [{ row: index, expression: state - kept - 1 }] : [];
         }),
       );
-      for (const [index, input] of batch.inputs.entries()) {
+      for (const [index, input] of randomBatch.inputs.entries()) {
         const now = found.inputs[index];
         expect(now && inputRows(now, indices.length)).toEqual(pick(inputRows(input, rowCount)));
       }

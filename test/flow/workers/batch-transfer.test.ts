@@ -3,7 +3,7 @@ import { allocate } from "#src/columns/values.js";
 import { sliceColumn } from "#src/columns/columns.js";
 import { packParcel } from "#src/flow/workers/unit-server.js";
 import { assertNever } from "#src/base/errors.js";
-import { describe, expect, test } from "vitest";
+import { expect, test } from "vitest";
 import { listColumn, matrix, textColumn } from "../../support/batches.js";
 
 const numbers: Column = {
@@ -41,40 +41,35 @@ function shown(column: Column, rows: number): unknown[] {
 
 const take = allocate;
 
-describe("a batch that is sent to another thread", () => {
-  test.each([
-    [0, 5],
-    [1, 4],
-    [2, 2],
-    [4, 5],
-  ])(
-    "a batch that is sent to another thread has rows %i to %i of what it was cut from, and nothing else in its buffers",
-    (from, to) => {
-      const columns = [numbers, texts, lists, struct].map((column) => sliceColumn(column, from, to));
-      const batch: RecordBatch = { rowCount: to - from, inputs: [], carried: columns };
+test.each([
+  [0, 5],
+  [1, 4],
+  [2, 2],
+  [4, 5],
+])(
+  "a batch that is sent to another thread has rows %i to %i of what it was cut from, and nothing else in its buffers",
+  (from, to) => {
+    const columns = [numbers, texts, lists, struct].map((column) => sliceColumn(column, from, to));
+    const batch: RecordBatch = { rowCount: to - from, inputs: [], carried: columns };
 
-      const parcel = packParcel(batch, { take, isOwn: () => false });
-      const sent = structuredClone(parcel.batch, { transfer: [...parcel.buffers] });
+    const parcel = packParcel(batch, { take, isOwn: () => false });
+    const sent = structuredClone(parcel.batch, { transfer: [...parcel.buffers] });
 
-      expect(sent.carried.map((column) => shown(column, to - from))).toEqual(
-        columns.map((column) => shown(column, to - from)),
-      );
-      const bytes = parcel.buffers.map(({ byteLength }) => byteLength);
-      expect(bytes.every((length) => length === 0)).toBe(true); // they are the other thread's now
-      expect(texts.bytes.length).toBeGreaterThan(0); // what it was cut from stays
-    },
-  );
+    expect(sent.carried.map((column) => shown(column, to - from))).toEqual(
+      columns.map((column) => shown(column, to - from)),
+    );
+    const bytes = parcel.buffers.map(({ byteLength }) => byteLength);
+    expect(bytes.every((length) => length === 0)).toBe(true); // they are the other thread's now
+    expect(texts.bytes.length).toBeGreaterThan(0); // what it was cut from stays
+  },
+);
 
-  test("a batch that is sent to another thread includes its derived data, and whether its numbers are finite", () => {
-    const made = matrix([[1, 2]]);
-    const batch: RecordBatch = { rowCount: 1, inputs: [made, matrix([[Number.NaN]])], carried: [] };
+test("a batch that is sent to another thread includes its derived data, and whether its numbers are finite", () => {
+  const made = matrix([[1, 2]]);
+  const batch: RecordBatch = { rowCount: 1, inputs: [made, matrix([[Number.NaN]])], carried: [] };
 
-    const { batch: sent, buffers } = packParcel(batch, { take, isOwn: (values) => values === made.data });
+  const { batch: sent, buffers } = packParcel(batch, { take, isOwn: (values) => values === made.data });
 
-    expect(buffers[0]).toBe(made.data.buffer);
-    expect(sent.inputs.map((input) => (input.kind === "matrix" ? input.isFinite : undefined))).toEqual([
-      true,
-      undefined,
-    ]);
-  });
+  expect(buffers[0]).toBe(made.data.buffer);
+  expect(sent.inputs.map((input) => (input.kind === "matrix" ? input.isFinite : undefined))).toEqual([true, undefined]);
 });

@@ -2,20 +2,58 @@ import { truncate } from "node:fs/promises";
 import { join } from "node:path";
 import { MessageChannel } from "node:worker_threads";
 import { describe, expect, test, vi } from "vitest";
+import type { ToClient, ToServer, WorkerPort } from "#src/base/rpc.js";
 import type { ScoredBatch } from "#src/flow/pack/packer.js";
-import { openUnitReader } from "#src/job/threads/serve-units.js";
 import type { SentRows, UnitRequest } from "#src/flow/workers/protocol.js";
 import { openUnitPool, type UnitPool } from "#src/flow/workers/unit-pool.js";
+import { serveUnits } from "#src/flow/workers/unit-server.js";
 import { readFooter } from "#src/formats/parquet/footer.js";
 import { type ParquetUnit, parquetUnits } from "#src/formats/parquet/units.js";
-import { serveUnits } from "#src/flow/workers/unit-server.js";
+import { openUnitReader } from "#src/job/threads/serve-units.js";
 import type { RunModel } from "#src/models/engine.js";
-import type { ToClient, WorkerPort } from "#src/base/rpc.js";
 import { emptyContract, matrixBinding, ref } from "../../support/batches.js";
 import { scratch } from "../../support/job.js";
-import { writeRows } from "../../support/parquet.js";
-import { scripted } from "../../support/scripted-worker.js";
 import { plenty } from "../../support/memory.js";
+import { writeRows } from "../../support/parquet.js";
+
+/** How a call is answered. */
+interface Answer {
+  rows(rows: SentRows): void;
+  /** The unit is read, without a failure. */
+  end(): void;
+}
+
+/** A worker that answers each unit it is to read as the test says. */
+function scripted(answerCall: (answer: Answer) => void): { port: WorkerPort; heard: ToServer[] } {
+  const heard: ToServer[] = [];
+  let tell: ((message: unknown) => void) | undefined;
+  const send = (message: ToClient): void => {
+    setImmediate(() => {
+      tell?.(message);
+    });
+  };
+  const port: WorkerPort = {
+    postMessage(message) {
+      const received = message as ToServer;
+      heard.push(received);
+      if (received.rpc === "call") {
+        const { id } = received;
+        answerCall({
+          rows(body) {
+            send({ rpc: "item", id, body });
+          },
+          end() {
+            send({ rpc: "result", id, body: undefined });
+          },
+        });
+      }
+    },
+    on(event, listener) {
+      tell = event === "message" ? listener : tell;
+    },
+  };
+  return { port, heard };
+}
 
 const contract = {
   ...emptyContract,
@@ -102,44 +140,42 @@ const addUp: RunModel = async ({ inputs }) => {
   return await Promise.resolve({ outputs: [{ dtype: "float32", dims: [rows], data: sums }], ms: 1 });
 };
 
-describe("rows that threads decode", () => {
-  test("rows that threads decode come once and in order, also if a later thread is ahead", async () => {
-    const { units } = await writeShard(scratch.path, 10_000);
-    const two = [thread(), thread()];
-    expect(units).toHaveLength(5);
+test("rows that threads decode come once and in order, also if a later thread is ahead", async () => {
+  const { units } = await writeShard(scratch.path, 10_000);
+  const two = [thread(), thread()];
+  expect(units).toHaveLength(5);
 
-    const found = await read(openUnitPool(two.map(({ port }) => port)), units);
+  const found = await read(openUnitPool(two.map(({ port }) => port)), units);
 
-    expect(found).toEqual({ ids: upTo(10_000), scores: [], reached: 10_000 });
-    for (const one of two) {
-      one.close();
-    }
-  });
+  expect(found).toEqual({ ids: upTo(10_000), scores: [], reached: 10_000 });
+  for (const one of two) {
+    one.close();
+  }
+});
 
-  test("rows that threads decode end early if a thread ends, and no row comes twice", async () => {
-    const { units } = await writeShard(scratch.path, 10_000);
-    const one = thread();
-    const threads = openUnitPool([one.port]);
+test("rows that threads decode end early if a thread ends, and no row comes twice", async () => {
+  const { units } = await writeShard(scratch.path, 10_000);
+  const one = thread();
+  const threads = openUnitPool([one.port]);
 
-    const found = await read(threads, units, request, () => {
-      one.close();
-    });
-
-    expect(found.reached).toBeLessThan(10_000);
-    expect(found.ids).toEqual(upTo(found.reached));
-    expect(await read(threads, units)).toEqual({ ids: [], scores: [], reached: 0 }); // and no thread is asked again
-  });
-
-  test("rows that threads decode end with the file", async () => {
-    const { path, units } = await writeShard(scratch.path, 10_000);
-    await truncate(path, units[3]?.columns[0]?.start);
-    const one = thread();
-
-    const found = await read(openUnitPool([one.port]), units);
-
-    expect(found).toEqual({ ids: upTo(3 * 2048), scores: [], reached: 3 * 2048 });
+  const found = await read(threads, units, request, () => {
     one.close();
   });
+
+  expect(found.reached).toBeLessThan(10_000);
+  expect(found.ids).toEqual(upTo(found.reached));
+  expect(await read(threads, units)).toEqual({ ids: [], scores: [], reached: 0 }); // and no thread is asked again
+});
+
+test("rows that threads decode end with the file", async () => {
+  const { path, units } = await writeShard(scratch.path, 10_000);
+  await truncate(path, units[3]?.columns[0]?.start);
+  const one = thread();
+
+  const found = await read(openUnitPool([one.port]), units);
+
+  expect(found).toEqual({ ids: upTo(3 * 2048), scores: [], reached: 3 * 2048 });
+  one.close();
 });
 
 function unit(rowStart: number, rowEnd: number): ParquetUnit {
@@ -184,54 +220,52 @@ const manyOutputs: RunModel = async ({ inputs }) => {
   return await Promise.resolve({ outputs, ms: 1 });
 };
 
-describe("a reader that stops early", () => {
-  test("a reader that stops early stops the thread, and returns the received memory", async () => {
-    const buffer = new ArrayBuffer(8);
-    const { port, heard } = scripted((answer) => {
-      for (const rowStart of [0, 5]) {
-        answer.rows({ rowStart, batch: batchOf(5), buffers: [buffer], bytes: 8 });
-      }
-    });
-    const batches = openUnitPool([port]).read([unit(0, 10), unit(10, 20), unit(20, 30)], request);
-    await batches.next();
-    await batches.return(0);
-
-    await vi.waitFor(() => {
-      expect(heard.filter(({ rpc }) => rpc === "notice")).toHaveLength(4); // two of each unit that was begun
-    });
-    expect(heard.flatMap((message) => (message.rpc === "cancel" ? [message.id] : []))).toEqual([0, 1]);
-    expect(heard.flatMap((message) => (message.rpc === "call" ? [message.id] : []))).toEqual([0, 1]);
+test("a reader that stops early stops the thread, and returns the received memory", async () => {
+  const buffer = new ArrayBuffer(8);
+  const { port, heard } = scripted((answer) => {
+    for (const rowStart of [0, 5]) {
+      answer.rows({ rowStart, batch: batchOf(5), buffers: [buffer], bytes: 8 });
+    }
   });
+  const batches = openUnitPool([port]).read([unit(0, 10), unit(10, 20), unit(20, 30)], request);
+  await batches.next();
+  await batches.return(0);
 
-  test.each([
-    { sent: "rows", asked: request, run: undefined, rows: 4_000_000, bytesPerRow: 16 },
-    { sent: "predictions", asked: { ...request, scoring }, run: manyOutputs, rows: 600_000, bytesPerRow: 8 + 400 },
-  ])(
-    "a reader that stops early does not have a thread fill the memory with $sent meanwhile",
-    async ({ asked, run, rows, bytesPerRow }) => {
-      const { path } = await writeShard(scratch.path, 20);
-      await writeRows(path, `SELECT range AS id, CAST(1 AS FLOAT) AS x, CAST(1 AS FLOAT) AS y FROM range(${rows})`);
-      const units = await unitsOf(path, rows);
-      const one = thread(run);
-      let sentRows = 0;
-      one.port.on("message", (message) => {
-        const sent = message as ToClient;
-        sentRows += sent.rpc === "item" ? (sent.body as SentRows).batch.rowCount : 0;
-      });
-      const batches = openUnitPool([one.port]).read(units, asked);
-      await batches.next();
-
-      for (let before = -1; before !== sentRows; ) {
-        before = sentRows;
-        await new Promise((resolve) => setTimeout(resolve, 500));
-      }
-      expect(sentRows * bytesPerRow).toBeGreaterThan(24 * 1024 * 1024);
-      expect(sentRows * bytesPerRow).toBeLessThan(32 * 1024 * 1024);
-      await batches.return(0);
-      one.close();
-    },
-  );
+  await vi.waitFor(() => {
+    expect(heard.filter(({ rpc }) => rpc === "notice")).toHaveLength(4); // two of each unit that was begun
+  });
+  expect(heard.flatMap((message) => (message.rpc === "cancel" ? [message.id] : []))).toEqual([0, 1]);
+  expect(heard.flatMap((message) => (message.rpc === "call" ? [message.id] : []))).toEqual([0, 1]);
 });
+
+test.each([
+  { sent: "rows", asked: request, run: undefined, rows: 4_000_000, bytesPerRow: 16 },
+  { sent: "predictions", asked: { ...request, scoring }, run: manyOutputs, rows: 600_000, bytesPerRow: 8 + 400 },
+])(
+  "a reader that stops early does not have a thread fill the memory with $sent meanwhile",
+  async ({ asked, run, rows, bytesPerRow }) => {
+    const { path } = await writeShard(scratch.path, 20);
+    await writeRows(path, `SELECT range AS id, CAST(1 AS FLOAT) AS x, CAST(1 AS FLOAT) AS y FROM range(${rows})`);
+    const units = await unitsOf(path, rows);
+    const one = thread(run);
+    let sentRows = 0;
+    one.port.on("message", (message) => {
+      const sent = message as ToClient;
+      sentRows += sent.rpc === "item" ? (sent.body as SentRows).batch.rowCount : 0;
+    });
+    const batches = openUnitPool([one.port]).read(units, asked);
+    await batches.next();
+
+    for (let before = -1; before !== sentRows; ) {
+      before = sentRows;
+      await new Promise((resolve) => setTimeout(resolve, 500));
+    }
+    expect(sentRows * bytesPerRow).toBeGreaterThan(24 * 1024 * 1024);
+    expect(sentRows * bytesPerRow).toBeLessThan(32 * 1024 * 1024);
+    await batches.return(0);
+    one.close();
+  },
+);
 
 describe("a thread that has the model", () => {
   test("scores good rows, in batches of the size that is wanted", async () => {

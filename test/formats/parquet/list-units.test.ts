@@ -36,25 +36,23 @@ async function writeLists(path: string, options: string): Promise<void> {
   );
 }
 
-describe("lists in one large page", () => {
-  const oneGroup = "COMPRESSION uncompressed, ROW_GROUP_SIZE 122880, DICTIONARY_SIZE_LIMIT 1";
+const oneGroup = "COMPRESSION uncompressed, ROW_GROUP_SIZE 122880, DICTIONARY_SIZE_LIMIT 1";
 
-  test("lists in one large page are a group: the worker that has unpacked it reads them", async () => {
-    const path = join(scratch.path, "a.parquet");
-    await writeLists(path, oneGroup);
-    const sharing = { workers: 1, rowsLeft: rows, batchRows: () => 1000 };
-    const units = await unitsOf(path, { limits: plenty, sharing });
-    expect(units?.length).toBe(4);
-    expect(new Set(units?.map(({ group }) => group))).toEqual(new Set([`0 ${path}`]));
-  });
+test("lists in one large page are a group: the worker that has unpacked it reads them", async () => {
+  const path = join(scratch.path, "a.parquet");
+  await writeLists(path, oneGroup);
+  const sharing = { workers: 1, rowsLeft: rows, batchRows: () => 1000 };
+  const units = await unitsOf(path, { limits: plenty, sharing });
+  expect(units?.length).toBe(4);
+  expect(new Set(units?.map(({ group }) => group))).toEqual(new Set([`0 ${path}`]));
+});
 
-  test("lists in one large page are left to DuckDB where the page has no room, or another encoding", async () => {
-    const path = join(scratch.path, "a.parquet");
-    await writeLists(path, oneGroup);
-    expect(await unitsOf(path, { limits: { ...plenty, pageBytes: 10 * 2 ** 20 } })).toBe(undefined);
-    await writeLists(path, `${oneGroup}, PARQUET_VERSION V2`);
-    expect(await unitsOf(path)).toBe(undefined);
-  });
+test("lists in one large page are left to DuckDB where the page has no room, or another encoding", async () => {
+  const path = join(scratch.path, "a.parquet");
+  await writeLists(path, oneGroup);
+  expect(await unitsOf(path, { limits: { ...plenty, pageBytes: 10 * 2 ** 20 } })).toBe(undefined);
+  await writeLists(path, `${oneGroup}, PARQUET_VERSION V2`);
+  expect(await unitsOf(path)).toBe(undefined);
 });
 
 describe.skipIf(!hasPyarrow)("lists in pages of a MiB", () => {

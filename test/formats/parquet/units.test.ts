@@ -1,29 +1,31 @@
+import { execFileSync } from "node:child_process";
 import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test, vi } from "vitest";
-import type { FixedColumn } from "#src/columns/types.js";
 import { areFinite } from "#src/columns/loops/vectors.js";
-import { openColumn } from "#src/formats/parquet/pages/column.js";
-import { readFooter } from "#src/formats/parquet/footer.js";
-import { openPageMemory, type PageMemory } from "#src/formats/parquet/pages/page-memory.js";
-import { openUnitPieces, type ParquetUnit, parquetUnits } from "#src/formats/parquet/units.js";
+import type { FixedColumn } from "#src/columns/types.js";
 import { isZstdNative } from "#src/formats/codecs.js";
-import { scratch } from "../../support/job.js";
-import { writeRows } from "../../support/parquet.js";
+import type { SliceRequest } from "#src/formats/format.js";
+import { readFooter } from "#src/formats/parquet/footer.js";
+import { openColumn } from "#src/formats/parquet/pages/column.js";
+import { openPageMemory, type PageMemory } from "#src/formats/parquet/pages/page-memory.js";
+import { openParquetUnitReader, openUnitPieces, type ParquetUnit, parquetUnits } from "#src/formats/parquet/units.js";
+import { scratch, scratchFolder } from "../../support/job.js";
+import { plenty } from "../../support/memory.js";
 import { tinyParquet } from "../../support/parquet-bytes.js";
-import { type Writing, writeLists, writeTables } from "../../support/parquet-tables.js";
+import { writeLists, writeTables, type Writing } from "../../support/parquet-tables.js";
 import {
   doubleChunk,
   openDuckDb,
   readByDuckDb,
   reader,
   readUnits,
-  wholeSlice,
   type RowBounds,
+  wholeSlice,
 } from "../../support/parquet-units.js";
+import { writeRows } from "../../support/parquet.js";
 import { hasPyarrow } from "../../support/pyarrow.js";
 import { randomOf } from "../../support/random.js";
-import { plenty } from "../../support/memory.js";
 
 /** Compares all columns of a file with what DuckDB gives, whole and cut anywhere. */
 async function compare(path: string, cuts: readonly RowBounds[] = []): Promise<void> {
@@ -199,4 +201,46 @@ describe("files of DuckDB's own are read as it reads them", () => {
     await writeRows(path, select, "DICTIONARY_SIZE_LIMIT 1, STRING_DICTIONARY_PAGE_SIZE_LIMIT 1");
     await compare(path, cutsOf(duckDbRows, 3));
   });
+});
+
+/** Reads all rows of a shard that a query writes without DuckDB, and counts them. */
+async function countHere(query: string, options: string): Promise<number> {
+  await using folder = await scratchFolder();
+  const path = join(folder.path, "a.parquet");
+  await writeRows(path, query, options);
+  const slice = (await wholeSlice(path)) as SliceRequest;
+  const unitReader = openParquetUnitReader();
+  let count = 0;
+  try {
+    for (const unit of parquetUnits(await readFooter({ path }), slice, { limits: plenty }) ?? []) {
+      for await (const { rowStart, rowEnd } of unitReader.read(unit, slice.projection)) {
+        count += rowEnd - rowStart;
+      }
+    }
+    return count;
+  } finally {
+    unitReader.close();
+  }
+}
+
+test("a page of numbers in a dictionary is left to DuckDB if it is larger than what loops reach", async () => {
+  const lists =
+    "SELECT list_transform(range(460), k -> (hash(i * 1000 + k) % 40000)::FLOAT) AS l FROM range(20000) t(i)";
+  const options = "COMPRESSION snappy, ROW_GROUP_SIZE 122880, DICTIONARY_SIZE_LIMIT 100000";
+  await expect(countHere(lists, options)).rejects.toThrow(/^a page of \d+ bytes, 19\d{6} when unpacked$/);
+  expect(await countHere(lists.replace("20000", "9000"), options)).toBe(9000);
+});
+
+test("a thread without WebAssembly memory leaves all units to DuckDB", () => {
+  const code = `import { openParquetUnitReader } from "#src/formats/parquet/units.js";
+    import { doWithoutVectors } from "#src/columns/loops/vectors.js";
+    const columns = [];
+    doWithoutVectors();
+    try {
+      openParquetUnitReader().read({ path: process.execPath, columns }).next();
+    } catch (error) {
+      console.log(error.name, error.message);
+    }`;
+  const told = execFileSync(process.execPath, ["--input-type=module", "-e", code], { encoding: "utf8" });
+  expect(told).toBe("RangeError a thread without WebAssembly memory\n");
 });

@@ -1,8 +1,9 @@
 import { describe, expect, test } from "vitest";
-import type { CastRules, NumericTensorType } from "#src/models/binding/contract.js";
 import type { ColumnType } from "#src/columns/types.js";
-import { castSql, castTarget, columnSql } from "#src/formats/sql/slice-sql.js";
 import { sqlTypeOf } from "#src/duckdb/sql.js";
+import { exactJson, parseExactJson } from "#src/formats/sql/check-expression.js";
+import { castSql, castTarget, columnSql } from "#src/formats/sql/slice-sql.js";
+import type { CastRules, NumericTensorType } from "#src/models/binding/contract.js";
 import { ref } from "../../support/batches.js";
 import { connectToDuckDb } from "../../support/parquet.js";
 
@@ -198,48 +199,45 @@ const rules: readonly [ColumnType, NumericTensorType, string, unknown, unknown?]
   [decimal(38, 38), "bool", "'0'", false],
 ];
 
-describe("a value", () => {
-  test.each(
-    rules.map(([from, dtype, value, ...expected]) => ({ from, type: sqlTypeOf(from), dtype, value, expected })),
-  )("of $type, $value, into $dtype is $expected (exact, lossy)", async ({ from, dtype, value, expected }) => {
+test.each(rules.map(([from, dtype, value, ...expected]) => ({ from, type: sqlTypeOf(from), dtype, value, expected })))(
+  "of $type, $value, into $dtype is $expected (exact, lossy)",
+  async ({ from, dtype, value, expected }) => {
     const [exactly, rounded = exactly] = expected;
     expect(await castOne(from, dtype, value, exact)).toEqual(exactly);
     expect(await castOne(from, dtype, value, lossy)).toEqual(expected.length === 1 ? exactly : rounded);
-  });
-});
+  },
+);
 
-describe("NULL", () => {
-  const types: ColumnType[] = [...integers, "float32", "float64", "bool", decimal(10, 2), decimal(38, 10)];
+const types: ColumnType[] = [...integers, "float32", "float64", "bool", decimal(10, 2), decimal(38, 10)];
 
-  test.each(types.map((type) => ({ type, name: sqlTypeOf(type) })))(
-    "NULL of $name does not fit anywhere",
-    async ({ type }) => {
-      for (const dtype of [...integers, ...floats, "bool"] as const) {
-        expect(await castOne(type, dtype, "NULL", exact)).toBeNull();
-        expect(await castOne(type, dtype, "NULL", lossy)).toBeNull();
-      }
-    },
-  );
+test.each(types.map((type) => ({ type, name: sqlTypeOf(type) })))(
+  "NULL of $name does not fit anywhere",
+  async ({ type }) => {
+    for (const dtype of [...integers, ...floats, "bool"] as const) {
+      expect(await castOne(type, dtype, "NULL", exact)).toBeNull();
+      expect(await castOne(type, dtype, "NULL", lossy)).toBeNull();
+    }
+  },
+);
 
-  test.each(types.map((type) => ({ type, name: sqlTypeOf(type) })))(
-    "NULL of $name is NaN in a float where missing values are NaN, and does not fit elsewhere",
-    async ({ type }) => {
-      const rule: CastRules = { cast: "exact", missing: "nan" };
-      for (const dtype of floats) {
-        expect(await castAll(type, dtype, ["NULL", "1"], rule)).toEqual([Number.NaN, 1]);
-      }
-      for (const dtype of [...integers, "bool"] as const) {
-        expect(await castOne(type, dtype, "NULL", rule)).toBeNull();
-      }
-    },
-  );
-
-  test("a value that does not fit does not become NULL if missing values are NaN", async () => {
+test.each(types.map((type) => ({ type, name: sqlTypeOf(type) })))(
+  "NULL of $name is NaN in a float where missing values are NaN, and does not fit elsewhere",
+  async ({ type }) => {
     const rule: CastRules = { cast: "exact", missing: "nan" };
-    expect(await castOne("int32", "float32", "16777217", rule)).toBeNull();
-    expect(await castOne("float64", "float32", "1e39", rule)).toBeNull();
-    expect(await castOne("float64", "float16", "1e39", rule)).toBeNull();
-  });
+    for (const dtype of floats) {
+      expect(await castAll(type, dtype, ["NULL", "1"], rule)).toEqual([Number.NaN, 1]);
+    }
+    for (const dtype of [...integers, "bool"] as const) {
+      expect(await castOne(type, dtype, "NULL", rule)).toBeNull();
+    }
+  },
+);
+
+test("a value that does not fit does not become NULL if missing values are NaN", async () => {
+  const rule: CastRules = { cast: "exact", missing: "nan" };
+  expect(await castOne("int32", "float32", "16777217", rule)).toBeNull();
+  expect(await castOne("float64", "float32", "1e39", rule)).toBeNull();
+  expect(await castOne("float64", "float16", "1e39", rule)).toBeNull();
 });
 
 describe("the SQL of a column", () => {
@@ -265,4 +263,18 @@ describe("the SQL of a column", () => {
     expect(folder("q", "utf8")).toBe("CAST('it''s' AS VARCHAR)");
     expect(folder("gone", "int64")).toBe("CAST(NULL AS BIGINT)");
   });
+});
+
+test.each([
+  '{"value":12345678901234567890123,"lower":18446744073709551615}',
+  "[1e300,1.50,-0.0,0.1234567890123456789,5e-324]",
+  String.raw`{"value":"{\"#number\":\"1\"} 12345678901234567890 \\"}`,
+  '{"a":[1,-2,0.5,true,null,""]}',
+])("JSON comes back with the numbers that it had: %s", (json) => {
+  expect(exactJson(parseExactJson(json))).toBe(json);
+});
+
+test("numbers that float64 holds are parsed as numbers, and a text that is not JSON as undefined", () => {
+  expect(parseExactJson('{"value":7,"text":"7"}')).toEqual({ value: 7, text: "7" });
+  expect(parseExactJson("{")).toBe(undefined);
 });

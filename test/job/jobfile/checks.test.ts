@@ -1,5 +1,14 @@
+import { spawnSync } from "node:child_process";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
 import { describe, expect, test } from "vitest";
+import { parse } from "yaml";
+import { draftSpec, type SpecDraft } from "#src/cli/commands/init.js";
 import { loadSpec } from "#src/job/jobfile/load.js";
+import { modelUri } from "#src/job/jobfile/model-spec.js";
+import { modelUriProblem, parseHubUri, parseMlflowUri } from "#src/job/jobfile/uri.js";
+import { projectFolder } from "../../support/cli.js";
+import { schemaErrors } from "../../support/json-schema.js";
 import { load, minimalSpec, specRefusal } from "../../support/spec.js";
 
 const withChecks = (checks: string): string => `${minimalSpec}checks: ${checks}\n`;
@@ -140,4 +149,292 @@ test("a param of type date has its default as value, and takes dates only", () =
   expect(specRefusal(spec, { params: { ds: "20260131" } })).toMatch(
     /params\.ds: found 20260131, expected a date such as 2026-11-23/,
   );
+});
+
+const draft: SpecDraft = {
+  schema: "./infer-batch.schema.json",
+  command: "infer-batch run job.yaml",
+  name: "churn",
+  inputPath: ["data/*.parquet"],
+  model: { path: "churn.onnx", sha256: "d".repeat(64), inputs: { input: ["a", "b"] }, outputs: { score: "score" } },
+  types: new Map(),
+  columns: ["id"],
+  target: { parquet: "out/dt=${ds}" },
+  notes: [],
+};
+
+test("what a file calls its columns and tensors stays a name, even if YAML or the spec would read it as something else", () => {
+  const names = ["${HOME}", "$${x}", "a: b", "- a", "# a", "'a\"", "*a", "&a", "yes", "007", "null", "a\nb", " a "];
+  const model = { ...draft.model, inputs: { "in: put # 1": names }, outputs: { score: "${HOME}[0]" } };
+  const { inputs, outputs } = load(draftSpec({ ...draft, model, notes: ["a\nb: c", "\u0000"] })).model;
+  expect([inputs, outputs]).toEqual([model.inputs, model.outputs]);
+});
+
+test("several patterns, folders with params and tables stay what they are", () => {
+  const inputPath = ["a b/*.parquet", "dt=${ds}/*.parquet"];
+  const postgres = { url: "postgres://db.example/x", table: "predictions.churn" };
+  const spec = load(draftSpec({ ...draft, inputPath, target: { postgres } }), { params: { ds: "2026-11-20" } });
+  expect(spec.input.path).toEqual(["a b/*.parquet", "dt=2026-11-20/*.parquet"]);
+  expect(spec.output.postgres).toMatchObject(postgres);
+  expect(load(draftSpec(draft)).output.parquet?.path).toBe("out/dt=2026-11-21");
+});
+
+const { status, stdout } = spawnSync("git", ["ls-files", "*.yaml"], { cwd: projectFolder, encoding: "utf8" });
+const read = (path: string): string => readFileSync(join(projectFolder, path), "utf8");
+const specs = stdout.split("\n").filter((path) => path !== "" && /^version: 1$/m.test(read(path)));
+
+test.skipIf(status !== 0).each(specs)("the JSON Schema for editors accepts %s", (path) => {
+  expect(schemaErrors(parse(read(path)))).toEqual([]);
+});
+
+const minimal = {
+  version: 1,
+  name: "daily-churn",
+  input: { path: "features/*.parquet" },
+  model: { path: "models/churn.onnx" },
+  output: { parquet: { path: "out" } },
+};
+const table = { table: "a.b", mode: "append" };
+
+test.each<[string, object]>([
+  ["a URL from the environment", { output: { postgres: { url: "${DATABASE_URL}", ...table } } }],
+  ["params in a list of paths", { input: { path: ["a/dt=${ds}/*.parquet", "b/${ds}.parquet"] } }],
+  ["a digest from a param", { model: { path: "m.onnx", sha256: "${digest}" } }],
+  ["a param in the name of a table", { output: { postgres: { ...table, table: "scores.daily_${region}" } } }],
+  ["a param where one of a few words is due", { output: { postgres: { ...table, mode: "${mode}" } } }],
+  ["a provider from a param", { engine: { providers: ["${provider}", "cpu"] } }],
+  ["a number from a param", { commit_rows: "${rows}" }],
+])("the JSON Schema for editors accepts %s", (_, part) => {
+  expect(schemaErrors({ ...minimal, ...part })).toEqual([]);
+});
+
+test.each<[string, object, RegExp]>([
+  ["a misspelt key", { cheks: {} }, /cheks/],
+  ["a key from a param", { input: { path: "a", columns: { "${name}": "1" } } }, /\/input\/columns/],
+  ["an unknown mode", { output: { postgres: { ...table, mode: "upsrt" } } }, /\/output\/postgres\/mode/],
+  ["a digest that is too short", { model: { path: "m.onnx", sha256: "abc" } }, /\/model\/sha256/],
+  ["a number for a path", { input: { path: 7 } }, /\/input\/path/],
+])("the JSON Schema for editors refuses %s", (_, part, error) => {
+  expect(schemaErrors({ ...minimal, ...part }).join("\n")).toMatch(error);
+});
+
+const engineOf = (text: string): unknown => load(`${minimalSpec}engine: ${text}\n`).engine;
+
+test.each([
+  ["[cuda]", ["cuda"]],
+  ["[cuda, cpu]", ["cuda", "cpu"]],
+  ["[tensorrt, cuda, cpu]", ["tensorrt", "cuda", "cpu"]],
+  ["[cuda, tensorrt]", ["cuda", "tensorrt"]],
+])("engine takes the providers %s in this order", (text, providers) => {
+  expect(engineOf(`{ providers: ${text} }`)).toMatchObject({ providers });
+});
+
+test.each([
+  ["1", 1],
+  ["worker", "worker"],
+  ['"${gpu}"', 3],
+])("engine takes the device %s", (text, device) => {
+  const spec = load(`${minimalSpec}engine: { providers: [cuda], device_id: ${text} }\nparams: { gpu: 3 }\n`);
+  expect(spec.engine.device_id).toBe(device);
+});
+
+test.each([
+  ["auto", "auto"],
+  ["64MiB", 64 * 1024 ** 2],
+  ["512MiB", 512 * 1024 ** 2],
+  ["1.5GiB", 1.5 * 1024 ** 3],
+  ['"${size}"', 2 * 1024 ** 3],
+])("engine takes the memory %s", (text, memory) => {
+  const spec = load(`${minimalSpec}engine: { memory: ${text} }\nparams: { size: 2GiB }\n`);
+  expect(spec.engine.memory).toBe(memory);
+});
+
+test.each(["2GB", "32MiB", "2048", "-1GiB", "[1GiB]"])("engine refuses the memory %s, with its place", (text) => {
+  expect(() => load(`${minimalSpec}engine:\n  memory: ${text}\n`)).toThrow(
+    /job.yaml:\d+:11: engine.memory: found .*, expected auto or a size from 64MiB, such as 512MiB or 2GiB/,
+  );
+});
+
+test("engine accepts settings that an earlier release refused", () => {
+  const text = `${minimalSpec}on_bad_row: fail\nengine: { providers: [cpu], device_id: 0 }\n`
+    .replace("output:", "output:\n  lineage: false")
+    .replace("input:", "input:\n  format: parquet\n  verify: pinned")
+    .replace("model:", "model:\n  cast: exact\n  missing: bad_row");
+  expect(load(text)).toEqual({ ...load(minimalSpec), input: { ...load(minimalSpec).input, format: "parquet" } });
+});
+
+describe("model.path", () => {
+  test.each([
+    ["hf://org/repo/model.onnx", { repo: "org/repo", revision: undefined, path: "model.onnx" }],
+    ["hf://org/repo@v1.0/onnx/model.onnx", { repo: "org/repo", revision: "v1.0", path: "onnx/model.onnx" }],
+    ["hf://org/repo@refs%2Fpr%2F1/m.onnx", { repo: "org/repo", revision: "refs/pr/1", path: "m.onnx" }],
+  ])("%s names a repository, a revision and a file", (uri, parts) => {
+    expect(modelUriProblem(uri)).toBeUndefined();
+    expect(parseHubUri(uri)).toEqual(parts);
+  });
+
+  test.each([
+    ["models:/churn@champion", { kind: "alias", name: "churn", alias: "champion" }],
+    ["models:/churn model/7", { kind: "version", name: "churn model", version: "7" }],
+    ["models:/churn/1.2.0", { kind: "version", name: "churn", version: "1.2.0" }],
+    ["models:/churn/latest", { kind: "latest", name: "churn" }],
+    ["models:/m-4bf86acf", { kind: "logged", id: "m-4bf86acf" }],
+    ["runs:/4bf8/models/churn/", { kind: "run", runId: "4bf8", path: "models/churn" }],
+  ])("%s names a model of MLflow", (uri, parts) => {
+    expect(modelUriProblem(uri)).toBeUndefined();
+    expect(parseMlflowUri(uri)).toEqual(parts);
+  });
+
+  test.each(["https://models.example.com/a/churn.onnx", "http://10.0.0.7:8080/m.onnx?version=3", "models/churn.onnx"])(
+    "%s is taken",
+    (path) => {
+      expect(modelUriProblem(path)).toBeUndefined();
+    },
+  );
+
+  test.each([
+    "hf://org/repo",
+    "hf://org/model.onnx",
+    "hf://org/repo/../secret.onnx",
+    "https://user:pass@models.example.com/churn.onnx",
+    "https://store.example.com/churn.onnx?X-Amz-Signature=abc",
+    "https://account.blob.core.windows.net/c/m.onnx?sv=2024&sig=abc",
+    "https://",
+    "models:/churn",
+    "models:/churn/Production",
+    "models:/main.ml.churn/7",
+    "models://profile@databricks/churn/7",
+    "runs:/r7",
+    "runs:/r7/../secret",
+    "azureml://registries/r/models/m/versions/1",
+    "arn:aws:sagemaker:eu-west-1:1:model-package/m/1",
+    "gcs://bucket/m.onnx",
+    "s3a://bucket/m.onnx",
+  ])("%s is refused, with what to write or do", (path) => {
+    expect(modelUriProblem(path)).toMatchSnapshot();
+  });
+});
+
+const withReport = (report: string): string => `${minimalSpec}report: ${report}\n`;
+
+describe("report", () => {
+  test("a spec without report has an empty report", () => {
+    expect(load(minimalSpec).report).toEqual({
+      on_success: "",
+      on_failure: "",
+      on_held: "",
+      on_late: "",
+      method: "get",
+      timeout: 10,
+    });
+  });
+
+  test("report takes URLs from the environment, and none where a variable is empty", () => {
+    const text = withReport('{ on_success: "${PING}", on_failure: "${OTHER:-}" }');
+    const { on_success, on_failure } = load(text, { env: { PING: "https://hc.example/4b6f" } }).report;
+    expect([on_success, on_failure]).toEqual(["https://hc.example/4b6f", ""]);
+  });
+
+  test.each([
+    ["{ on_success: hc.example/4b6f-secret }"],
+    ["{ on_failure: ftp://hc.example/4b6f-secret }"],
+    ["{ on_failure: https://me:4b6f-secret@hc.example/ }"],
+    ['{ on_success: "${PING}" }'],
+    ['{ deadline: "06:00", on_late: hc.example/4b6f-secret }'],
+  ])("report refuses a URL that is none without showing it: %s", (report) => {
+    const said = specRefusal(withReport(report), { env: { PING: "4b6f-secret" } });
+    expect(said).toMatch(
+      /^64 SPEC_INVALID\nreading job\.yaml:\d+:\d+: report\.on_\w+: found .*, expected http\(s\):\/\/host/,
+    );
+    expect(said).not.toContain("4b6f");
+  });
+
+  test.each([
+    ["{ html: s3://bucket/report.html }", "expected a path on this machine"],
+    ["{ metrics: churn.txt }", "expected a name that ends in .prom"],
+    ["{ timeout: 61 }", "expected a number from 1 to 60"],
+    ["{ deadline: 6am }", 'expected a time of day such as "06:00"'],
+    ["{ on_late: 'http://hc.example' }", "expected `deadline` as well"],
+    ["{ on_sucess: x }", "did you mean `on_success`?"],
+  ])("%s is refused: %s", (report, expected) => {
+    expect(specRefusal(withReport(report))).toContain(expected);
+  });
+});
+
+test("report.openlineage has a URL and a namespace", () => {
+  const text = withReport("{ openlineage: { url: 'http://marquez:5000' } }");
+  expect(load(text).report.openlineage).toEqual({ url: "http://marquez:5000", namespace: "default" });
+});
+
+test("report.openlineage refuses an invalid URL without showing it", () => {
+  const said = specRefusal(withReport("{ openlineage: { url: 4b6f-secret } }"));
+  expect(said).toMatch(/report\.openlineage\.url: .*expected http\(s\):\/\/host/);
+  expect(said).not.toContain("4b6f");
+});
+
+const server = (keys = ""): string => `  server: { protocol: openai, url: "http://vllm:8000", name: org/m${keys} }\n`;
+const spec = (keys: string, ofServer = ""): string =>
+  minimalSpec.replace("  path: model.onnx\n", `${server(ofServer)}${keys}`);
+const user = '  prompt: { user: "{{body}}" }\n';
+
+describe("model.prompt", () => {
+  test("the columns of a prompt are the model's inputs", () => {
+    const { model } = load(spec('  prompt: { system: "You are {{role}}.", user: "{{a}} {{ b.c }} {{a}}" }\n'));
+    expect(model.inputs).toEqual({ role: ["role"], a: ["a"], "b.c": ["b.c"] });
+    expect(modelUri(model)).toBe("openai:org/m");
+  });
+
+  test("columns of a response are texts unless they have another type", () => {
+    const { model } = load(
+      spec(`${user}  response: { label: { enum: [a, b] }, share: { type: number, minimum: 0 } }\n`),
+    );
+    expect(model.response).toEqual({
+      label: { type: "string", enum: ["a", "b"] },
+      share: { type: "number", minimum: 0 },
+    });
+  });
+
+  test("sampling takes keys that only the server knows", () => {
+    const { model } = load(
+      spec(`${user}  sampling: { max_tokens: 5, top_k: 3, chat_template_kwargs: { enable_thinking: false } }\n`),
+    );
+    expect(model.sampling).toEqual({ max_tokens: 5, top_k: 3, chat_template_kwargs: { enable_thinking: false } });
+  });
+
+  test.each([
+    ["no prompt", spec("")],
+    ["a prompt for another protocol", minimalSpec.replace("  path: model.onnx\n", `  path: model.onnx\n${user}`)],
+    ["a prompt without a column", spec("  prompt: { user: Hello }\n")],
+    ["a place that does not end", spec('  prompt: { user: "{{body" }\n')],
+    ["a place without a name", spec('  prompt: { user: "{{ }} {{body}}" }\n')],
+    ["two texts for the user", spec('  prompt: { user: "{{body}}", file: prompt.txt }\n')],
+    ["a system message for embeddings", spec('  prompt: { system: Hi, input: "{{body}}" }\n')],
+    ["inputs beside a prompt", spec(`${user}  inputs: { a: [b] }\n`)],
+    ["outputs beside a prompt", spec(`${user}  outputs: { a: b }\n`)],
+    ["a response for embeddings", spec('  prompt: { input: "{{body}}" }\n  response: { label: {} }\n')],
+    ["an empty response", spec(`${user}  response: {}\n`)],
+    ["an enum of numbers", spec(`${user}  response: { label: { type: number, enum: [a] } }\n`)],
+    ["limits of a text", spec(`${user}  response: { label: { minimum: 1 } }\n`)],
+    ["a misspelt key of a response", spec(`${user}  response: { label: { maximun: 1 } }\n`)],
+    [
+      "a response named as a carried column",
+      spec(`${user}  response: { id: {} }\n`).replace("output:", "output:\n  columns: [id]"),
+    ],
+    ["a key of requests in sampling", spec(`${user}  sampling: { stream: true }\n`)],
+    ["two limits of an answer", spec(`${user}  sampling: { max_tokens: 1, max_completion_tokens: 1 }\n`)],
+    ["a budget without a limit of answers", spec(`${user}  budget: { max_tokens: 1000 }\n`)],
+    ["a cost without a price", spec(`${user}  sampling: { max_tokens: 5 }\n  budget: { max_cost: 5 }\n`)],
+    ["golden rows", spec(user).concat("checks: { golden: { path: g.parquet } }\n")],
+    [
+      "a language model as challenger",
+      `${spec(user)}challenger: { server: { protocol: openai, url: "http://a", name: m } }\n`,
+    ],
+    ["a path for openai", spec(user, ", path: /v1")],
+    [
+      "tries for another protocol",
+      minimalSpec.replace("  path: model.onnx\n", '  server: { protocol: v2, url: "http://a", name: m, tries: 3 }\n'),
+    ],
+  ])("a spec with %s is refused", (_what, text) => {
+    expect(specRefusal(text)).toMatchSnapshot();
+  });
 });

@@ -161,63 +161,28 @@ describe("several problems at once", () => {
 
 describe("a spec that is right", () => {
   test("a valid spec gets every default", () => {
-    expect(load(minimalSpec)).toMatchInlineSnapshot(`
-      {
-        "commit_rows": "auto",
-        "engine": {
-          "batch_size": "auto",
-          "device_id": 0,
-          "memory": "auto",
-          "providers": [
-            "cpu",
-          ],
-          "threads": "auto",
-          "trees": "auto",
-        },
-        "input": {
-          "columns": {},
-          "min_rows": 1,
-          "partitions": {},
-          "path": [
-            "in/*.parquet",
-          ],
-          "spool": {
-            "max_mb": 1024,
-          },
-          "verify": "pinned",
-        },
-        "max_rejects": "0.1%",
-        "model": {
-          "cast": "exact",
-          "missing": "bad_row",
-          "path": "model.onnx",
-        },
-        "name": "daily",
-        "on_bad_row": "fail",
-        "output": {
-          "columns": [],
-          "lineage": false,
-          "parquet": {
-            "compression": "zstd",
-            "path": "out",
-          },
-        },
-        "params": {},
-        "report": {
-          "method": "get",
-          "on_failure": "",
-          "on_held": "",
-          "on_late": "",
-          "on_success": "",
-          "timeout": 10,
-        },
-        "retry": {
-          "max_seconds": 300,
-        },
-        "timezone": "UTC",
-        "version": 1,
-      }
-    `);
+    expect(load(minimalSpec)).toEqual({
+      version: 1,
+      name: "daily",
+      timezone: "UTC",
+      params: {},
+      input: {
+        path: ["in/*.parquet"],
+        min_rows: 1,
+        columns: {},
+        partitions: {},
+        spool: { max_mb: 1024 },
+        verify: "pinned",
+      },
+      model: { path: "model.onnx", cast: "exact", missing: "bad_row" },
+      engine: { providers: ["cpu"], device_id: 0, batch_size: "auto", threads: "auto", trees: "auto", memory: "auto" },
+      output: { columns: [], lineage: false, parquet: { path: "out", compression: "zstd" } },
+      commit_rows: "auto",
+      on_bad_row: "fail",
+      max_rejects: "0.1%",
+      retry: { max_seconds: 300 },
+      report: { method: "get", timeout: 10, on_failure: "", on_held: "", on_late: "", on_success: "" },
+    });
   });
 
   test("a valid spec is deeply frozen", () => {

@@ -74,24 +74,6 @@ describe("a value of the wrong kind", () => {
     expect(`\n${said.join("\n\n")}\n`).toMatchSnapshot();
   });
 
-  test.each(wrong)("%s ends in 64 at a line and column", (_what, text) => {
-    expect(specRefusal(text)).toMatch(/^64 SPEC_INVALID\nreading job\.yaml:\d+:\d+: [a-z]/);
-  });
-
-  // What is out of range is a number; "expected a text that is not empty" does not help.
-  test.each([
-    ["engine: { batch_size: 0 }", "a number from 1 to 1048576"],
-    ["engine: { threads: 1025 }", "a number from 1 to 1024"],
-    ["commit_rows: 0", "a number from 1 to 100000000"],
-    ["commit_rows: 100000001", "a number from 1 to 100000000"],
-  ])("%s is out of range, and the message names the range", (line, expected) => {
-    expect(specRefusal(`${minimalSpec}${line}\n`)).toContain(expected);
-  });
-
-  test("a wrong value in a list of paths is reported itself, not the list", () => {
-    expect(specRefusal(minimalSpec.replace("in/*.parquet", "[a.parquet, 7]"))).toContain("input.path[1]: found 7");
-  });
-
   test("a long wrong value is shortened in the message", () => {
     const said = specRefusal(minimalSpec.replace("daily", "X".repeat(1000)));
     expect(said.length).toBeLessThan(250);

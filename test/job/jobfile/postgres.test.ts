@@ -9,30 +9,22 @@ const secret = "postgres://scorer:s3cr3t@db.example/lake";
 
 describe("output.postgres", () => {
   test("output.postgres gets every default", () => {
-    expect(load(spec()).output).toMatchInlineSnapshot(`
-      {
-        "columns": [
-          "id",
-        ],
-        "lineage": false,
-        "postgres": {
-          "control_schema": "infer_batch",
-          "create": true,
-          "keep_previous": 1,
-          "key": [],
-          "mode": "append",
-          "on_duplicate": "fail",
-          "swap": "rename",
-          "table": "scores.daily",
-          "timeouts": {
-            "connect": 10,
-            "lock": 10,
-            "statement": 120,
-          },
-          "url": "",
-        },
-      }
-    `);
+    expect(load(spec()).output).toEqual({
+      columns: ["id"],
+      lineage: false,
+      postgres: {
+        url: "",
+        table: "scores.daily",
+        mode: "append",
+        key: [],
+        create: true,
+        control_schema: "infer_batch",
+        keep_previous: 1,
+        on_duplicate: "fail",
+        swap: "rename",
+        timeouts: { connect: 10, lock: 10, statement: 120 },
+      },
+    });
   });
 
   test("output.postgres takes its URL from the environment", () => {
@@ -119,13 +111,6 @@ describe("a URL with a password", () => {
     const said = specRefusal(spec(more), { env });
     expect(said).toMatch(/^64 SPEC_INVALID/);
     expect(said).not.toContain("s3cr3t");
-  });
-
-  test("a URL with a password is named by the variable that it comes from", () => {
-    const env = { DATABASE_URL: secret.replace("postgres:", "mysql:") };
-    expect(specRefusal(spec("    url: ${DATABASE_URL}\n"), { env })).toContain(
-      "output.postgres.url: found something else, made from ${DATABASE_URL}, expected postgres://",
-    );
   });
 
   test("a URL with a password in the spec itself is not quoted, not even at a wrong key", () => {

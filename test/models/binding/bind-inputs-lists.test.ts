@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import type { Contract } from "#src/models/binding/contract.js";
 import type { ContractRequest } from "#src/models/binding/bind-contract.js";
 import type { ColumnType } from "#src/columns/types.js";
-import { bind, column, finding, list, refused, tensor, typed, withInput, withInputs } from "../../support/contracts.js";
+import { bind, column, list, tensor, typed, withInputs } from "../../support/contracts.js";
 
 describe("a list column", () => {
   const vectors = [column("id", "BIGINT", "int64"), typed("features", list("float64"))];
@@ -25,25 +25,6 @@ describe("a list column", () => {
     const given = { columns: [...vectors, typed("s", s)], inputs: { features: ["s.v"] } };
     expect(bindList(given).inputs).toMatchObject([{ kind: "list", width: 3, column: { path: ["s", "v"] } }]);
   });
-
-  test.each([
-    ["not of numbers", { columns: [typed("features", list("utf8"))], passthrough: [] }],
-    ["of lists", { columns: [typed("features", list(list("float32")))], passthrough: [] }],
-    ["of structs", { columns: [typed("features", list({ kind: "struct", fields: [] }))], passthrough: [] }],
-    ["of a length that the model leaves open", withInput(null, null)],
-    ["listed together with another column", { inputs: { features: ["features", "id", "id"] } }],
-    ["for strings", withInputs(tensor("features", "string", null))],
-  ] as [string, Partial<ContractRequest>][])("a list column is refused: %s", (what, overrides) => {
-    expect(finding(refused({ columns: vectors, ...overrides }))).toMatchSnapshot(what);
-  });
-
-  test("a list column is not bound to an input of one value a row", () => {
-    expect(finding(refused({ columns: vectors, ...withInput(null) }))).toMatchInlineSnapshot(`
-      "64 CONTRACT
-      binding models/churn.onnx to the columns of in/a.parquet: input \`features\` is float32 [N], one number a row; column \`features\` is list<float64>
-      hint: bind a column of numbers to it, or export the model with an input [N,F] for lists"
-    `);
-  });
 });
 
 describe("a string input", () => {
@@ -63,17 +44,5 @@ describe("a string input", () => {
       { kind: "matrix", input: "age" },
       { kind: "text", input: "place", column: { name: "city" } },
     ]);
-  });
-
-  test.each([
-    ["a number where text is due", { ...withInputs(tensor("age", "string", null)) }],
-    ["no column of its name", withInputs(tensor("town", "string", null))],
-    ["several columns", { ...withInputs(tensor("town", "string", null)), inputs: { town: ["city", "city"] } }],
-    [
-      "three texts a row",
-      { ...withInputs(tensor("city", "string", null, 3)), inputs: { city: ["city", "city", "city"] } },
-    ],
-  ] as [string, Partial<ContractRequest>][])("a string input is refused: %s", (what, overrides) => {
-    expect(finding(refused(overrides))).toMatchSnapshot(what);
   });
 });

@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import type { Contract } from "#src/models/binding/contract.js";
 import type { ContractRequest } from "#src/models/binding/bind-contract.js";
 import type { InputSource, PadSpec } from "#src/job/jobfile/model-spec.js";
-import { bind, finding, list, refused, tensor, typed, withInputs } from "../../support/contracts.js";
+import { bind, list, refused, tensor, typed, withInputs } from "../../support/contracts.js";
 
 const defaults: PadSpec = { value: 0, side: "right", truncate: false, shrink: false };
 const padded = (pad: Partial<PadSpec> = {}, column = "tokens"): InputSource => ({
@@ -59,24 +59,6 @@ describe("a padded list", () => {
     ]);
   });
 
-  test.each([
-    ["of lists", { inputs: { ids: padded({ to: 8 }, "nested"), mask } }],
-    ["of texts", { inputs: { ids: padded({ to: 8 }, "words"), mask } }],
-    ["that is a number", { inputs: { ids: padded({ to: 8 }, "id"), mask } }],
-    ["that is not there", { inputs: { ids: padded({ to: 8 }, "token"), mask } }],
-    ["to no number, where the model has none", { inputs: { ids: padded(), mask } }],
-    ["to another number than the model's", { ...withInputs(...fixed), inputs: { ids: padded({ to: 9 }), mask } }],
-    ["that shrinks, where the model does not", { ...withInputs(...fixed), inputs: { ids: padded({ shrink: true }) } }],
-    ["for one number a row", { ...withInputs(tensor("ids", "int64", null)), inputs: { ids: padded({ to: 8 }) } }],
-    ["for strings", { ...withInputs(tensor("ids", "string", null, 8)), inputs: { ids: padded() } }],
-    ["for three dimensions", { ...withInputs(tensor("ids", "int64", null, 8, 2)), inputs: { ids: padded() } }],
-    ["with what its input cannot hold", { inputs: { ids: padded({ to: 8, value: 0.5 }), mask } }],
-    ["of any length that nothing pads", { inputs: { ids: ["tokens"], mask } }],
-    ["whose mask has no column", { columns: columns.slice(0, 2), inputs: { ids: padded({ to: 8 }) } }],
-  ] as [string, Partial<ContractRequest>][])("is refused: %s", (_, overrides) => {
-    expect(finding(refused(given(overrides)))).toMatchSnapshot();
-  });
-
   test("a padded list that shrinks is refused if an output may be as wide as the batch", () => {
     const y = tensor("y", "float32", null, null);
     const signature = { inputs: free, outputs: [y] };
@@ -107,33 +89,5 @@ describe("a padded list", () => {
     for (const value of others) {
       expect(refused(request(value))).toContain(`pads with ${value}, which ${dtype} cannot hold`);
     }
-  });
-});
-
-describe("a mask", () => {
-  test.each([
-    ["of no input", { inputs: { ids: padded({ to: 8 }), mask: { mask_of: "id" } } }],
-    ["of one that is not padded", { ...withInputs(...fixed), inputs: { ids: ["tokens"], mask } }],
-    ["of itself", { inputs: { ids: padded({ to: 8 }), mask: { mask_of: "mask" } } }],
-    [
-      "of another width",
-      {
-        ...withInputs(tensor("mask", "bool", null, 9), free[1] ?? tensor("", "")),
-        inputs: { ids: padded({ to: 8 }), mask },
-      },
-    ],
-    [
-      "of a fixed width, of an input that shrinks",
-      {
-        ...withInputs(tensor("mask", "bool", null, 8), free[1] ?? tensor("", "")),
-        inputs: { ids: padded({ to: 8, shrink: true }), mask },
-      },
-    ],
-    [
-      "of strings",
-      { ...withInputs(tensor("mask", "string", null, 8), ...free.slice(1)), inputs: { ids: padded({ to: 8 }), mask } },
-    ],
-  ] as [string, Partial<ContractRequest>][])("is refused: %s", (_, overrides) => {
-    expect(finding(refused(given(overrides)))).toMatchSnapshot();
   });
 });

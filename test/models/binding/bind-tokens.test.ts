@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import type { ContractRequest } from "#src/models/binding/bind-contract.js";
 import type { TokenizerFacts } from "#src/models/binding/model-facts.js";
 import type { InputSource } from "#src/job/jobfile/model-spec.js";
-import { bind, finding, refused, tensor, typed, withInputs } from "../../support/contracts.js";
+import { bind, tensor, typed, withInputs } from "../../support/contracts.js";
 
 const sha256 = "ab".repeat(32);
 const facts: TokenizerFacts = { sha256, maxTokens: undefined, cut: "right", padId: 3, side: "right" };
@@ -63,32 +63,4 @@ test("texts are not shrunk without a mask, nor sorted where batches have a fixed
   expect(tokensOf({ ...withInputs(...batches), inputs: { ids: text(), mask } })).toMatchObject([
     { shrink: true, sorted: false },
   ]);
-});
-
-test.each([
-  ["of a column of numbers", { inputs: { ids: text({ tokenize: "length" }), mask, kinds } }],
-  ["of a column that is not there", { inputs: { ids: text({ tokenize: "bodi" }), mask, kinds } }],
-  ["for an input of fractions", { ...withInputs(tensor("ids", "float32", null, null)), inputs: { ids: text() } }],
-  ["for one token a row", { ...withInputs(tensor("ids", "int64", null)), inputs: { ids: text() } }],
-  ["of another number than the model's", { ...withInputs(...fixed), inputs: { ids: text({ max: 17 }), mask } }],
-  ["that shrink where the model does not", { ...withInputs(...fixed), inputs: { ids: text({ shrink: true }), mask } }],
-  [
-    "without padding and without a mask",
-    { ...withInputs(ids), inputs: { ids: text() }, tokenizer: { padId: undefined } },
-  ],
-  ["with a mask of another length", { ...withInputs(ids, fixed[1] ?? ids), inputs: { ids: text({ max: 8 }), mask } }],
-  ["whose mask no one names", { ...withInputs(ids, tensor("mask", "int64", null, null)), inputs: { ids: text() } }],
-  [
-    "whose types no one names",
-    { ...withInputs(ids, tensor("token_type_ids", "int64", null, null)), inputs: { ids: text() } },
-  ],
-  ["with types of another input", { inputs: { ids: text(), mask, kinds: { types_of: "idz" } } }],
-] as [string, Parameters<typeof given>[0]][])("tokens are refused %s", (_, request) => {
-  expect(finding(refused(given(request)))).toMatchSnapshot();
-});
-
-test("tokens that shrink are refused if an output may be as wide as the batch", () => {
-  const signature = { inputs: free, outputs: [tensor("hidden", "float32", null, null)] };
-  const inputs = { ids: text(), mask, kinds };
-  expect(finding(refused(given({ signature, inputs, outputs: { hidden: "hidden" } })))).toMatchSnapshot();
 });

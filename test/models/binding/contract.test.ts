@@ -1,7 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { outputColumns, usedColumns } from "#src/models/binding/contract.js";
 import type { ColumnType } from "#src/columns/types.js";
-import { bind, column, columns, finding, refused, withInput, withInputs, tensor } from "../../support/contracts.js";
+import { bind, column, columns, refused, withInput, withInputs, tensor } from "../../support/contracts.js";
 
 const user: ColumnType = {
   kind: "struct",
@@ -147,54 +147,6 @@ describe("carried columns", () => {
       type: "date32",
       partition: true,
     });
-  });
-
-  test("carried columns must be in the shard", () => {
-    expect(refused({ passthrough: ["ID"] })).toMatchInlineSnapshot(`
-      "64 CONTRACT
-      binding models/churn.onnx to the columns of in/a.parquet: output.columns names column \`ID\`, which is not there; did you mean \`id\`?
-
-        model inputs:                    columns of in/a.parquet:
-          features  float32 [N,3]          id      int64
-        model outputs:                     age     int32
-          label          int64 [N]         amount  decimal(10,2)
-          probabilities  float32 [N,2]     city    utf8
-                                           tags    MAP(VARCHAR, INTEGER)
-                                           rate    float64
-
-      hint: names must match exactly"
-    `);
-    expect(refused({ passthrough: ["customer"] })).toContain(
-      "output.columns names column `customer`, which is not there\n",
-    );
-  });
-
-  test("carried columns must have a type that can be carried", () => {
-    expect(refused({ passthrough: ["tags"] })).toMatchInlineSnapshot(`
-      "64 CONTRACT
-      binding models/churn.onnx to the columns of in/a.parquet: output.columns names \`tags\`, whose type MAP(VARCHAR, INTEGER) is not supported
-
-        model inputs:                    columns of in/a.parquet:
-          features  float32 [N,3]          id      int64
-        model outputs:                     age     int32
-          label          int64 [N]         amount  decimal(10,2)
-          probabilities  float32 [N,2]     city    utf8
-                                           tags    MAP(VARCHAR, INTEGER)
-                                           rate    float64
-
-      hint: maps, unions, variants and integers of 128 bits cannot be read; leave this one out, cast it under input.columns, or store its parts as columns"
-    `);
-  });
-
-  test.each([
-    ["a field that is not there", "user.agee"],
-    ["a field of a field that is not there", "user.home.street"],
-    ["a field of a column without any", "age.years"],
-    ["a field of a text field", "user.home.city.name"],
-    ["a field of a column that is not there", "usr.age"],
-    ["a field of a column of unknown type", "tags.a"],
-  ])("a carried field is refused: %s", (what, name) => {
-    expect(finding(refused({ columns: nested, passthrough: [name] }))).toMatchSnapshot(what);
   });
 });
 

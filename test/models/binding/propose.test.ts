@@ -3,7 +3,7 @@ import { type Proposal, proposeBinding, type ProposalRequest } from "#src/models
 import { column, finding, list, tensor, typed } from "../../support/contracts.js";
 import { refusal } from "../../support/spec.js";
 
-const noTraits = { producer: "", otherOutputs: [], batchScales: [], hasTrees: false, features: undefined };
+const noTraits = { otherOutputs: [], batchScales: [], hasTrees: false, features: undefined };
 const numbers = ["a", "b", "c"].map((name) => typed(name, "float64"));
 const label = tensor("label", "int64", null);
 const probabilities = tensor("probabilities", "float32", null, 2);

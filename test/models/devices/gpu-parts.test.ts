@@ -1,6 +1,14 @@
 import { describe, expect, test } from "vitest";
-import { gpuParts, type GpuProvider, partsOf } from "#src/models/devices/parts.js";
-import { deviceOf, driverVersion, gpuIdentity, missingText, visibleGpus } from "#src/models/devices/machine.js";
+import {
+  deviceOf,
+  driverVersion,
+  gpuIdentity,
+  gpuParts,
+  type GpuProvider,
+  missingText,
+  partsOf,
+  visibleGpus,
+} from "#src/models/devices.js";
 import { goodMachine, lddText, libraries, type MachineFacts, machineOf } from "../../support/machine.js";
 
 /** "provider library missing: …", a line for each part that is not ok. */
@@ -17,35 +25,14 @@ const withLdd = (found: Readonly<Record<string, string>>): MachineFacts => ({
 
 describe("a machine with GPUs", () => {
   test("a machine with GPUs lacks no part, and its parts are shown", async () => {
-    expect(await gpuParts("cuda", machineOf(goodMachine), 1)).toMatchInlineSnapshot(`
-      [
-        {
-          "found": "/app/node_modules/onnxruntime-node/bin/napi-v6/linux/x64/libonnxruntime_providers_cuda.so",
-          "name": "provider library",
-          "state": "ok",
-        },
-        {
-          "found": "580.65.06, /lib/x86_64-linux-gnu/libcuda.so.1",
-          "name": "NVIDIA driver",
-          "state": "ok",
-        },
-        {
-          "found": "/usr/local/cuda/lib64/libcublasLt.so.13, /usr/local/cuda/lib64/libcublas.so.13, /usr/local/cuda/lib64/libcurand.so.10, /usr/local/cuda/lib64/libcudart.so.13",
-          "name": "CUDA 13",
-          "state": "ok",
-        },
-        {
-          "found": "/lib/x86_64-linux-gnu/libcudnn.so.9",
-          "name": "cuDNN",
-          "state": "ok",
-        },
-        {
-          "found": "NVIDIA L4 (23034 MiB), NVIDIA L4 (23034 MiB)",
-          "name": "GPUs",
-          "state": "ok",
-        },
-      ]
-    `);
+    const parts = await gpuParts("cuda", machineOf(goodMachine), 1);
+    expect(parts.map(({ name, state, found }) => `${name} ${state}: ${found}`)).toEqual([
+      `provider library ok: ${libraries}/libonnxruntime_providers_cuda.so`,
+      "NVIDIA driver ok: 580.65.06, /lib/x86_64-linux-gnu/libcuda.so.1",
+      "CUDA 13 ok: /usr/local/cuda/lib64/libcublasLt.so.13, /usr/local/cuda/lib64/libcublas.so.13, /usr/local/cuda/lib64/libcurand.so.10, /usr/local/cuda/lib64/libcudart.so.13",
+      "cuDNN ok: /lib/x86_64-linux-gnu/libcudnn.so.9",
+      "GPUs ok: NVIDIA L4 (23034 MiB), NVIDIA L4 (23034 MiB)",
+    ]);
   });
 
   test("a machine with GPUs lacks TensorRT if TensorRT is asked for", async () => {

@@ -63,7 +63,7 @@ describe("readOnnxProto on a model's metadata", () => {
       [3, "2.9"],
       [4, "acme.com"],
     );
-    expect(proto).toEqual({
+    expect(proto).toMatchObject({
       irVersion: 11n,
       opsetImports: [
         { domain: "", version: 22n },
@@ -99,6 +99,24 @@ const graphWith = (...fields: readonly (readonly [number, Value])[]): readonly [
   7,
   message(...fields),
 ];
+
+test("readOnnxProto tells the types of inputs and outputs, and constants and operators of all graphs", async () => {
+  const proto = readOnnxProto(await fixture("wine-zipmap.onnx"));
+  expect(proto).toMatchObject({
+    inputs: [{ name: "input", type: "tensor(float)" }],
+    outputs: [
+      { name: "output_label", type: "tensor(int64)" },
+      { name: "output_probability", type: "seq(map(int64,tensor(float)))" },
+    ],
+  });
+  expect(proto.operators).toContain("TreeEnsembleClassifier");
+  const inner = message([1, message([4, "Inner"])]);
+  const graph = graphWith([5, message([8, "c"])], [1, message([4, "If"], [5, attribute(6, inner)])]);
+  expect(read(graph, [25, message([7, message([4, "InFunction"])])])).toMatchObject({
+    constants: new Set(["c"]),
+    operators: new Set(["Inner", "If", "InFunction"]),
+  });
+});
 
 describe("readOnnxProto on external tensors", () => {
   test.each([

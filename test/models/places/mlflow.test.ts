@@ -4,9 +4,10 @@ import { describe, expect, test } from "vitest";
 import { openModelCache } from "#src/models/places/cache.js";
 import { mlflowModels } from "#src/models/places/mlflow.js";
 import type { ModelPin, ResolvedModel } from "#src/models/places/place.js";
-import { refusalOf } from "../../support/faulty.js";
+import { identity, refusalOf } from "../../support/faulty.js";
 import { scratchFolder } from "../../support/job.js";
 import { type Mlflow, onnxArtifacts, serveMlflow } from "../../support/mlflow.js";
+import { modelWithWeights, retryClock } from "../../support/asked-places.js";
 import { writeModel } from "../../support/onnx.js";
 
 interface World extends AsyncDisposable {
@@ -27,14 +28,9 @@ const signature = (dtype: string): { inputs: unknown; outputs: unknown } => ({
 /** Version 7 is the champion, with external data; version 8 the challenger. */
 async function openWorld(): Promise<World> {
   const scratch = await scratchFolder();
-  const path = join(scratch.path, "net.onnx");
-  const shape = { inputs: [{ name: "x", dtype: "float32", shape: ["N", 1] }] } as const;
-  const outputs = [{ name: "score", dtype: "float32", shape: ["N", 1] }] as const;
-  const constants = [{ name: "bias", length: 1, location: randomName }];
-  await writeModel(path, { ...shape, outputs, constants, nodes: [{ op: "Add", from: ["x", "bias"], to: "score" }] });
-  const model = await readFile(path);
-  const weights = new Uint8Array([0, 0, 128, 63]);
-  await writeModel(path, { ...shape, outputs, nodes: [{ op: "Abs", from: ["x"], to: "score" }] });
+  const { model, weights } = await modelWithWeights(scratch.path, randomName);
+  const path = join(scratch.path, "challenger.onnx");
+  await writeModel(path, identity);
   const mlflow = await serveMlflow({
     "7": {
       files: onnxArtifacts({ "model.onnx": model, [randomName]: weights }, signature("float32")),
@@ -44,23 +40,13 @@ async function openWorld(): Promise<World> {
     "8": { files: onnxArtifacts({ "model.onnx": await readFile(path) }) },
   });
   mlflow.aliases.set("champion", "7").set("challenger", "8");
-  let seconds = 0;
+  const retry = retryClock({ maxSeconds: 5 });
   let writer = 0;
   const resolve: World["resolve"] = async (uri, { pinned, env = {} } = {}) => {
     writer += 1;
     using source = mlflowModels({
       cache: openModelCache({ folder: join(scratch.path, "cache"), writer: `w${writer}`, isDead: () => false }),
-      retry: {
-        maxSeconds: 5,
-        nowMs: () => seconds * 1000,
-        random: () => 0.5,
-        sleep: (ms: number) => {
-          seconds += ms / 1000;
-          return Promise.resolve();
-        },
-        warn() {},
-        warnedMs: new Map(),
-      },
+      retry,
       signal: new AbortController().signal,
       findProxy: () => undefined,
       registryUrl: undefined,

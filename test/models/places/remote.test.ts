@@ -8,24 +8,12 @@ import type { ModelPin, ModelSource, ResolvedModel } from "#src/models/places/pl
 import { refusalOf } from "../../support/faulty.js";
 import { commitOf, etagOf, type FileServer, type Hub, serveFiles, serveHub } from "../../support/hub.js";
 import { scratchFolder } from "../../support/job.js";
-import { writeModel } from "../../support/onnx.js";
+import { modelWithWeights, retryClock } from "../../support/asked-places.js";
 import { until } from "../../support/waiting.js";
-
-/** A model whose weights are in `weights/bias.bin` beside it, and another one. */
-async function modelBytes(folder: string): Promise<{ model: Uint8Array; weights: Uint8Array; other: Uint8Array }> {
-  const path = join(folder, "net.onnx");
-  const shape = { inputs: [{ name: "x", dtype: "float32", shape: ["N", 1] }] } as const;
-  const outputs = [{ name: "score", dtype: "float32", shape: ["N", 1] }] as const;
-  const constants = [{ name: "bias", length: 1, location: "weights/bias.bin" }];
-  await writeModel(path, { ...shape, outputs, constants, nodes: [{ op: "Add", from: ["x", "bias"], to: "score" }] });
-  const model = await readFile(path);
-  await writeModel(path, { ...shape, outputs, constants, nodes: [{ op: "Mul", from: ["x", "bias"], to: "score" }] });
-  return { model, weights: new Uint8Array([0, 0, 128, 63]), other: await readFile(path) };
-}
 
 interface World extends AsyncDisposable {
   readonly warnings: string[];
-  readonly bytes: Awaited<ReturnType<typeof modelBytes>>;
+  readonly bytes: Awaited<ReturnType<typeof modelWithWeights>>;
   readonly server: FileServer;
   readonly hub: Hub;
   /** Resolves a URI; of the Hub with a token, or without. */
@@ -36,24 +24,10 @@ const findProxy = (): undefined => undefined;
 
 async function openWorld({ maxSeconds = 5 } = {}): Promise<World> {
   const scratch = await scratchFolder();
-  const bytes = await modelBytes(scratch.path);
+  const bytes = await modelWithWeights(scratch.path, "weights/bias.bin");
   const server = await serveFiles({ "models/net.onnx": bytes.model, "models/weights/bias.bin": bytes.weights });
   const hub = await serveHub({ "onnx/net.onnx": bytes.model, "onnx/weights/bias.bin": bytes.weights });
-  const warnings: string[] = [];
-  let seconds = 0;
-  const retry = {
-    maxSeconds,
-    nowMs: () => seconds * 1000,
-    random: () => 0.5,
-    sleep: (ms: number) => {
-      seconds += ms / 1000;
-      return Promise.resolve();
-    },
-    warn: (message: string) => {
-      warnings.push(message);
-    },
-    warnedMs: new Map(),
-  };
+  const retry = retryClock({ maxSeconds });
   const { signal } = new AbortController();
 
   let writer = 0;
@@ -65,7 +39,7 @@ async function openWorld({ maxSeconds = 5 } = {}): Promise<World> {
       : httpModels({ cache, retry, signal, findProxy });
   };
   return {
-    warnings,
+    warnings: retry.warnings,
     bytes,
     server,
     hub,

@@ -4,14 +4,14 @@ import type { AddressInfo } from "node:net";
 import { expect, test } from "vitest";
 import { openPromptClient } from "#src/models/prompts/client.js";
 import type { AskedPrompt } from "#src/models/prompts/task.js";
-import { type ModelServer, placeAt } from "#src/models/served/server.js";
-import { openConnectionPool } from "#src/base/http/connections.js";
+import type { ModelServer } from "#src/models/served/server.js";
 import { JobError } from "#src/base/errors.js";
+import { modelServerAt, retryClock } from "../../support/asked-places.js";
 
 const answer = '{"choices":[{"message":{"content":"a"},"finish_reason":"stop"}]}';
 
 /** A server of chat completions that fails on all prompts but `control`. */
-async function worldOf(): Promise<AsyncDisposable & { readonly about: ModelServer; readonly warnings: string[] }> {
+async function worldOf(): Promise<AsyncDisposable & { readonly about: ModelServer }> {
   const server = createServer(async (request, response) => {
     const [body] = (await once(request, "data")) as [Buffer];
     const isControl = body.toString() === "control";
@@ -20,36 +20,11 @@ async function worldOf(): Promise<AsyncDisposable & { readonly about: ModelServe
   server.listen(0, "127.0.0.1");
   await once(server, "listening");
 
-  const connections = openConnectionPool(60_000);
-  const warnings: string[] = [];
-  let clockMs = 0;
-  const about: ModelServer = {
-    ...placeAt(`http://127.0.0.1:${(server.address() as AddressInfo).port}`),
-    model: "m",
-    headers: {},
-    timeoutMs: 10_000,
-    most: 1,
-    retry: {
-      maxSeconds: 600,
-      nowMs: () => clockMs,
-      random: () => 0.5,
-      sleep(ms) {
-        clockMs += ms;
-        return Promise.resolve();
-      },
-      warn: (message) => void warnings.push(message),
-      warnedMs: new Map(),
-    },
-    signal: new AbortController().signal,
-    findProxy: () => undefined,
-    connections,
-    tls: {},
-  };
+  const about = modelServerAt(`http://127.0.0.1:${(server.address() as AddressInfo).port}`, retryClock(), 1);
   return {
     about,
-    warnings,
     async [Symbol.asyncDispose]() {
-      connections[Symbol.dispose]();
+      about.connections[Symbol.dispose]();
       server.close();
       await once(server, "close");
     },

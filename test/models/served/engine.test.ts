@@ -5,9 +5,9 @@ import type { ServedModel } from "#src/models/binding/model-facts.js";
 import type { NamedTensor } from "#src/columns/tensor.js";
 import type { Engine, EngineResponse } from "#src/models/engine.js";
 import { openServedEngine } from "#src/models/served/engine.js";
-import { type ModelServer, placeAt } from "#src/models/served/server.js";
+import type { ModelServer } from "#src/models/served/server.js";
 import { v2 } from "#src/models/served/v2.js";
-import { openConnectionPool } from "#src/base/http/connections.js";
+import { modelServerAt, retryClock } from "../../support/asked-places.js";
 import { serveV2, type V2Request, type V2Server } from "../../support/v2-server.js";
 
 interface World extends AsyncDisposable {
@@ -33,40 +33,17 @@ async function worldOf({
     outputs: [{ name: "y", ...one }],
     predict: (inputs) => Promise.resolve(inputs.map((input) => ({ ...input, name: "y" }))),
   });
-  let clockMs = 0;
-  const connections = openConnectionPool(60_000);
-  const about: ModelServer = {
-    ...placeAt(server.url),
-    model: "m",
-    headers: {},
-    timeoutMs: 10_000,
-    most,
-    retry: {
-      maxSeconds: 60,
-      nowMs: () => clockMs,
-      random: () => 0.5,
-      sleep(ms) {
-        clockMs += ms;
-        return Promise.resolve();
-      },
-      warn() {},
-      warnedMs: new Map(),
-      ...retry,
-    },
-    signal: new AbortController().signal,
-    findProxy: () => undefined,
-    connections,
-    tls: {},
-  };
+  const tools = retryClock(retry);
+  const about = modelServerAt(server.url, tools, most);
   const x = { name: "x", dtype: "float32", shape: [null, 1] };
   const signature = { inputs: [x], outputs: [{ ...x, name: "y" }] };
   const served = { signature, version, isVersionInPath: false, isBinary: true, mostRows: undefined };
   return {
     server,
     client: openServedEngine(v2, [about], { served, isPlanned: false } as unknown as ServedModel),
-    waitedSeconds: () => clockMs / 1000,
+    waitedSeconds: () => tools.nowMs() / 1000,
     async [Symbol.asyncDispose]() {
-      connections[Symbol.dispose]();
+      about.connections[Symbol.dispose]();
       await server[Symbol.asyncDispose]();
     },
   };
@@ -179,6 +156,29 @@ test("requests to a server that has lost its model end so, also if the breaker w
     one.status === "rejected" ? (one.reason as { code: string }).code : one.value.kind,
   );
   expect(new Set(codes)).toEqual(new Set(["MODEL_CHANGED"]));
+});
+
+test("a server that has lost its model for a while may lose it again later", async () => {
+  const clock = retryClock();
+  await using world = await worldOf({ version: "1", retry: clock });
+  const { server, client } = world;
+  await ask(client, Float32Array.of(1));
+  for (let outage = 0; outage < 2; outage += 1) {
+    let answers = 0;
+    server.misbehave = () => ((answers += 1) === 1 ? { status: 404 } : undefined);
+    expect(await ask(client, Float32Array.of(1))).toMatchObject({ kind: "done" });
+    await clock.sleep(100_000);
+  }
+});
+
+test("a rate that the headers of a refusal name is kept", async () => {
+  await using world = await worldOf();
+  const { server, client, waitedSeconds } = world;
+  const headers = { "x-ratelimit-limit-requests": "6", "x-ratelimit-remaining-requests": "0" };
+  let answers = 0;
+  server.misbehave = () => ((answers += 1) === 1 ? { status: 429, headers } : undefined);
+  expect(await ask(client, Float32Array.of(1))).toMatchObject({ kind: "done" });
+  expect(waitedSeconds()).toBeGreaterThan(9); // six a minute
 });
 
 test.each([

@@ -1,6 +1,7 @@
 import { describe, expect, test } from "vitest";
 import type { ModelServer, ModelServers } from "#src/models/served/server.js";
 import { openTurns, type RequestEnd, type Turn } from "#src/models/served/turns.js";
+import { retryClock } from "../../support/asked-places.js";
 
 const answered = { kind: "answered", rows: 100, ms: 1 } as const;
 const overloaded = { kind: "overloaded", found: "503" } as const;
@@ -12,15 +13,13 @@ interface Clock {
 
 /** Servers by name, whose clock only moves when a test moves it. */
 function serversAt(clock: Clock, names: readonly string[], retry: Partial<ModelServer["retry"]> = {}): ModelServers {
-  const tools = {
+  const tools = retryClock({
     maxSeconds: 300,
     nowMs: () => clock.nowMs,
-    random: () => 0.5,
     sleep: () => new Promise<void>(() => {}),
     warn: (message: string) => void clock.told.push(message),
-    warnedMs: new Map(),
     ...retry,
-  };
+  });
   return names.map((url) => ({ url, most: 64, retry: tools })) as unknown as ModelServers;
 }
 

@@ -1,3 +1,4 @@
+import type { Measures } from "#src/checks/agreement.js";
 import type { ColumnProfile } from "#src/checks/profile/column.js";
 import type { Finding } from "#src/checks/check.js";
 import { type AttemptRecord, type RunReview, createAttemptRecord } from "#src/report/attempt-record.js";
@@ -215,25 +216,15 @@ describe("an attempt that scored no row of a held run", () => {
 
 test("the challenger's section tells where its predictions are, and which rows differ most", () => {
   const row = { row: 1, one: "a", other: "b", distance: 1 };
-  const labels = {
+  const label: Measures = {
     kind: "labels",
     rows: 400,
-    equal: 390,
-    psi: 0.01,
+    figures: { rows_equal: 390, psi: 0.01 },
     flips: [],
     most: [row, { ...row, row: 2 }],
-  } as const;
-  const figures = { meanDifference: 0.1, medianDifference: 0.1, p90Difference: 0.1, p99Difference: 0.1 };
-  const score = {
-    ...figures,
-    kind: "numbers",
-    rows: 400,
-    largestDifference: 1,
-    rankCorrelation: 0.9,
-    psi: 0.01,
-    beyond: 3,
-    most: [row],
-  } as const;
+  };
+  const figures = { rows_beyond_tolerance: 3, rank_correlation: 0.9, psi: null };
+  const score: Measures = { kind: "numbers", rows: 400, figures, flips: [], most: [row] };
   const challenger: RunComparison = {
     model: "b.onnx",
     sha256: "b",
@@ -243,7 +234,7 @@ test("the challenger's section tells where its predictions are, and which rows d
     place: "out/_challenger",
     repeated: 0,
     columns: [
-      ["label", labels],
+      ["label", label],
       ["score", score],
     ],
     apart: [],
@@ -251,7 +242,7 @@ test("the challenger's section tells where its predictions are, and which rows d
   const run = reviewedRun(0);
   const page = pageOf(run, { comparison: challenger });
   expect(page).toContain("Its predictions are not published; they are in out/_challenger.");
-  expect(page).toContain("rank correlation 0.9, PSI");
-  expect(page).toContain("<summary>2 rows that differ</summary>");
-  expect(page).toContain("<summary>1 row that differs most</summary>");
+  expect(page).toContain("0.75% of the rows beyond 0.01, rank correlation 0.9, PSI unknown.");
+  expect(page).toContain("<summary>rows that differ: 2</summary>");
+  expect(page).toContain("<summary>rows that differ most: 1</summary>");
 });

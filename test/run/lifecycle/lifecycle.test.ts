@@ -1,7 +1,8 @@
-import * as fc from "fast-check";
 import { readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
+import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
+import { assertNever } from "#src/base/errors.js";
 import {
   approveStep,
   byChecks,
@@ -9,13 +10,15 @@ import {
   discardStep,
   eraseStep,
   type LatestRun,
+  requireApproved,
   type RunState,
   runStep,
   type RunVerdict,
   stateOf,
   type StoredFacts,
 } from "#src/run/lifecycle/lifecycle.js";
-import { assertNever } from "#src/base/errors.js";
+import { parseNotes, withBegun, withFailure } from "#src/run/lifecycle/recorded-run.js";
+import type { RunId } from "#src/run/plan/plan.js";
 import { torture } from "../../support/torture.js";
 
 type Outcome = "publish" | "hold";
@@ -453,3 +456,44 @@ function carryOn(target: Target): void {
   }
   throw new Error("the run does not come to its end");
 }
+
+const runId = "daily-000000000000" as RunId;
+const successor = "daily-000000000000-r2" as RunId;
+
+function decided(kind: Decision["kind"]): Decision {
+  const at = "2026-11-23T02:10:00.000Z";
+  return { kind, by: "ann", at, reason: null, asBaseline: false, ...(kind === "superseded" ? { successor } : {}) };
+}
+
+test("a staged run that was approved may be published", () => {
+  expect(() => requireApproved(decided("approved"), runId)).not.toThrow();
+});
+
+test.each([
+  { what: "not decided", decision: undefined, code: "HELD", said: "it is not approved" },
+  { what: "discarded", decision: decided("discarded"), code: "DISCARDED", said: "ann discarded it at 2026-11-23" },
+  {
+    what: "superseded",
+    decision: decided("superseded"),
+    code: "PLAN_CHANGED",
+    said: `run ${successor} takes its place`,
+  },
+])("a staged run that is $what is not published", ({ decision: approval, code, said }) => {
+  expect(() => requireApproved(approval, runId)).toThrow(
+    expect.objectContaining({ code, message: expect.stringContaining(said) }),
+  );
+});
+
+test("a target keeps the last 8 errors of a run, and the last 8 attempts, however often it is started", () => {
+  let notes = parseNotes(undefined);
+  for (let attempt = 1; attempt <= 20; attempt += 1) {
+    const failure = { at: "2026-11-20T00:00:00.000Z", writer: `w${attempt}`, code: "BAD_ROW", spansCommitted: 0 };
+    notes = withBegun(withFailure(notes, { ...failure, message: "x".repeat(5000) }), `w${attempt}`);
+  }
+  const text = JSON.stringify(notes);
+  const { errors, begun } = parseNotes(JSON.parse(text));
+  const latest = ["w13", "w14", "w15", "w16", "w17", "w18", "w19", "w20"];
+  expect(errors.map(({ writer }) => writer)).toEqual(latest);
+  expect(begun).toEqual(latest);
+  expect(text.length).toBeLessThan(10_000);
+});

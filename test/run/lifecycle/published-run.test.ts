@@ -1,17 +1,19 @@
-import type { LeftOutRun, Plan } from "#src/run/plan/plan.js";
-import { isCalendarDate } from "#src/run/plan/identity.js";
+import { describe, expect, test } from "vitest";
+import type { RunProfile } from "#src/checks/profile/run-profile.js";
+import { isRunProfile, parseRunProfile, runProfileText } from "#src/run/lifecycle/profile-text.js";
 import {
-  type DatedRun,
-  type PublishedRun,
-  type Series,
   chooseBaseline,
+  type DatedRun,
   leftOutText,
   normalAndOthers,
   olderModelText,
+  type PublishedRun,
   readersView,
   runsOfSeries,
+  type Series,
 } from "#src/run/lifecycle/published-run.js";
-import { describe, expect, test } from "vitest";
+import { isCalendarDate } from "#src/run/plan/identity.js";
+import type { LeftOutRun, Plan } from "#src/run/plan/plan.js";
 
 const series: Series = {
   job: "daily",
@@ -39,21 +41,19 @@ const on = (why: LeftOutRun["why"], ...days: number[]): LeftOutRun[] =>
 const nightsFrom = (date: string, count: number): string[] =>
   Array.from({ length: count }, (_, day) => new Date(Date.parse(date) + day * 86_400_000).toISOString().slice(0, 10));
 
-describe("a series", () => {
-  test.each([
-    ["an earlier run of the same params", "daily", { region: "EU", ds: "2026-11-22" }, ["2026-11-22"]],
-    ["a run of the same date", "daily", { region: "EU", ds: "2026-11-23" }, undefined],
-    ["a later run, however long ago it was scored", "daily", { region: "EU", ds: "2026-12-01" }, undefined],
-    ["a run of another region", "daily", { region: "US", ds: "2026-11-22" }, undefined],
-    ["a run of another job", "hourly", { region: "EU", ds: "2026-11-22" }, undefined],
-    ["a run without a date", "daily", { region: "EU", ds: "latest" }, undefined],
-  ])("a series takes or leaves %s by its params", (_, job, params, date) => {
-    expect(runsOfSeries([{ ...published(""), job, params }], series).map((run) => run.date)).toEqual(date ?? []);
-  });
+test.each([
+  ["an earlier run of the same params", "daily", { region: "EU", ds: "2026-11-22" }, ["2026-11-22"]],
+  ["a run of the same date", "daily", { region: "EU", ds: "2026-11-23" }, undefined],
+  ["a later run, however long ago it was scored", "daily", { region: "EU", ds: "2026-12-01" }, undefined],
+  ["a run of another region", "daily", { region: "US", ds: "2026-11-22" }, undefined],
+  ["a run of another job", "hourly", { region: "EU", ds: "2026-11-22" }, undefined],
+  ["a run without a date", "daily", { region: "EU", ds: "latest" }, undefined],
+])("a series takes or leaves %s by its params", (_, job, params, date) => {
+  expect(runsOfSeries([{ ...published(""), job, params }], series).map((run) => run.date)).toEqual(date ?? []);
+});
 
-  test.each(["2026-02-30", "20261123", "2026-11-23T00:00", ""])("a series does not treat %j as a date", (text) => {
-    expect(isCalendarDate(text)).toBe(false);
-  });
+test.each(["2026-02-30", "20261123", "2026-11-23T00:00", ""])("a series does not treat %j as a date", (text) => {
+  expect(isCalendarDate(text)).toBe(false);
 });
 
 const asked = { modelSha256: "m" };
@@ -158,4 +158,36 @@ describe("whose rows readers have", () => {
     expect(readersView(runs, plan("append", "daily-000000000001")).kept?.own?.runId).toBe("daily-000000000001");
     expect(readersView(runs, plan(undefined, "daily-000000000009")).run).toBeUndefined();
   });
+});
+
+const profile: RunProfile = {
+  runId: "daily-0123456789ab",
+  date: "2026-11-20",
+  modelSha256: "a".repeat(64),
+  rows: 3,
+  rejected: 0,
+  outputs: new Map([["id", { kind: "rows", type: "int64", rows: 3, nulls: 0 }]]),
+  carried: new Map([["ds", { kind: "rows", type: "date", rows: 3, nulls: 0 }]]),
+  features: new Map([["weight", { kind: "rows", type: "float32", rows: 3, nulls: 1 }]]),
+  slices: new Map(),
+  repeated: 0.25,
+  isApproved: true,
+  model: { uri: "models/a.onnx", version: "7" },
+};
+
+test("the text of a run's profile is recognised and read again, and other texts are not", () => {
+  const text = runProfileText(profile);
+  expect(isRunProfile(text)).toBe(true);
+  expect(parseRunProfile(text)).toEqual(profile);
+  for (const other of ["", "{}", text.replace('"version":1', '"version":2'), text.slice(1)]) {
+    expect(isRunProfile(other)).toBe(false);
+    expect(parseRunProfile(other)).toBeUndefined();
+  }
+});
+
+test("a profile whose columns are not columns is not one", () => {
+  const text = runProfileText(profile);
+  for (const columns of ['"outputs":{}', '"outputs":[["id"]]', '"outputs":[[1,{}]]']) {
+    expect(parseRunProfile(text.replace(/"outputs":\[.*\],"features"/, `${columns},"features"`))).toBeUndefined();
+  }
 });

@@ -2,6 +2,7 @@ import { describe, expect, test } from "vitest";
 import type { ChatReply, ChatRequest } from "../../support/chat-server.js";
 import { promptJob } from "../../support/prompt-job.js";
 import { rejectLines } from "../../support/rejects.js";
+import { expectEnd } from "../../support/cli.js";
 
 const response = {
   label: { enum: ["even", "odd"] },
@@ -37,9 +38,7 @@ describe("answers of a language model in columns", () => {
       output: { columns: [], parquet: { path: "out" } },
     });
 
-    const ended = await job.run();
-
-    expect(ended, ended.stderr).toMatchObject({ code: 0 });
+    await expectEnd(job.run(), 0);
     expect((await job.rows()).slice(0, 2)).toEqual([
       { label: "even", half: 0, id: 0n, is_odd: false },
       { label: "odd", half: 0.5, id: 1n, is_odd: true },
@@ -276,10 +275,7 @@ describe("answers of a language model in columns", () => {
       output: { columns: [], parquet: { path: "out" } },
     });
 
-    const ended = await job.run();
-
-    expect(ended.code).toBe(65);
-    expect(ended.stderr).toContain("row 3: the answer is no object in JSON");
+    const ended = await expectEnd(job.run(), 65, "row 3: the answer is no object in JSON");
     expect(ended.stderr).not.toContain("secret");
   });
 
@@ -311,9 +307,7 @@ describe("answers of a language model in columns", () => {
       model: { prompt: { input: "{{body}}" }, sampling: { dimensions: 2 } },
     });
 
-    const ended = await job.run();
-
-    expect(ended, ended.stderr).toMatchObject({ code: 0 });
+    await expectEnd(job.run(), 0);
     expect((await job.rows())[7]).toEqual({ id: 7, embedding: { items: [7, 0.5] } });
     expect(job.server.requests[0]).toMatchObject({ path: "/v1/embeddings", body: { model: "m", dimensions: 2 } });
   });

@@ -1,6 +1,7 @@
 import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
+import { expectEnd } from "../../support/cli.js";
 import { promptJob } from "../../support/prompt-job.js";
 
 const table = `SELECT i::INTEGER AS id, 'text ' || i AS body, i / 4 AS share, DATE '2026-01-01' + i::INTEGER AS day,
@@ -11,9 +12,7 @@ describe("columns of a prompt", () => {
     const user = "{{id}} {{share}} {{ day }} {{person.age}} {{person.name}} \\{{id}}";
     await using job = await promptJob({ select: table, model: { prompt: { user } } });
 
-    const ended = await job.run();
-
-    expect(ended, ended.stderr).toMatchObject({ code: 0 });
+    await expectEnd(job.run(), 0);
     expect((await job.rows())[3]).toEqual({ id: 3, response: "3 0.75 2026-01-04 3 n3 {{id}}" });
   });
 
@@ -21,7 +20,7 @@ describe("columns of a prompt", () => {
     const select = "SELECT 1 AS id, '{{id}} \\{{x}}' AS body";
     await using job = await promptJob({ select });
 
-    expect(await job.run()).toMatchObject({ code: 0 });
+    await expectEnd(job.run(), 0);
     expect(await job.rows()).toEqual([{ id: 1, response: "{{id}} \\{{x}}" }]);
   });
 
@@ -29,9 +28,7 @@ describe("columns of a prompt", () => {
     await using job = await promptJob({ model: { prompt: { system: "Be brief.", file: "prompt.txt" } } });
     await writeFile(join(job.folder, "prompt.txt"), "Tell me:\n{{body}}\n");
 
-    const ended = await job.run();
-
-    expect(ended, ended.stderr).toMatchObject({ code: 0 });
+    await expectEnd(job.run(), 0);
     expect((await job.rows())[3]).toEqual({ id: 3, response: "Tell me:\ntext 3\n" });
   });
 
@@ -41,9 +38,7 @@ describe("columns of a prompt", () => {
     await using job = await promptJob({ model: { prompt: { file: "prompt.txt", ...more } } });
     await writeFile(join(job.folder, "prompt.txt"), "Q: {{body}}");
 
-    const ended = await job.run();
-
-    expect(ended, ended.stderr).toMatchObject({ code: 0 });
+    await expectEnd(job.run(), 0);
     expect((await job.rows())[3]).toEqual({ id: 3, response: "Q: text ", finish_reason: "stop" });
     expect(await job.run()).toMatchObject({ code: 0, report: { status: "already_complete" } });
   });
@@ -63,9 +58,7 @@ describe("columns of a prompt", () => {
     await using job = await promptJob({ select: table, model: { prompt } });
     await (text === undefined ? undefined : writeFile(join(job.folder, "prompt.txt"), text));
 
-    const { code, stderr } = await job.command("validate", job.spec);
-
-    expect(code).toBe(64);
+    const { stderr } = await expectEnd(job.command("validate", job.spec), 64);
     expect(stderr.replaceAll(job.folder, "FOLDER").replaceAll(job.server.url, "URL")).toMatchSnapshot();
     expect(job.server.requests).toEqual([]);
   });
@@ -75,15 +68,17 @@ describe("columns of a prompt", () => {
     await writeFile(join(job.folder, "prompt.txt"), "{{body}}");
     job.server.reply = ({ number, text }) =>
       number < 8 ? { content: text } : { status: 401, body: { error: { message: "no" } } };
-    expect(await job.run()).toMatchObject({ code: 64 });
+    await expectEnd(job.run(), 64);
 
     job.server.reply = ({ text }) => ({ content: text });
     await writeFile(join(job.folder, "moved.txt"), "{{body}}?");
     await job.rewrite({ model: { prompt: { file: "moved.txt" }, sampling: { temperature: 0 } } });
-    const refused = await job.run();
-    expect(refused).toMatchObject({ code: 66 });
-    expect(refused.stderr).toContain("model.prompt is another text than planned");
-    expect(refused.stderr).toContain('model.sampling is {"temperature":0}, planned {}');
+    await expectEnd(
+      job.run(),
+      66,
+      "model.prompt is another text than planned",
+      'model.sampling is {"temperature":0}, planned {}',
+    );
 
     await writeFile(join(job.folder, "moved.txt"), "{{body}}");
     await job.rewrite({ model: { prompt: { file: "moved.txt" } } });
@@ -97,9 +92,7 @@ describe("commands for language models", () => {
     const budget = { max_cost: 20, price: { input: 1000, output: 2000 } };
     await using job = await promptJob({ model: { sampling: { max_tokens: 10 }, budget } });
 
-    const { code, stdout } = await job.command("plan", job.spec);
-
-    expect(code).toBe(0);
+    const { stdout } = await expectEnd(job.command("plan", job.spec), 0);
     expect(stdout).toContain(
       "prompts  about 20 prompts, 153 tokens in (by bytes, ±40%), at most 200 out, cost up to about 0.55 of max_cost 20",
     );
@@ -122,10 +115,28 @@ describe("commands for language models", () => {
   test("preview asks as many rows as it shows", async () => {
     await using job = await promptJob({ select: "SELECT i AS id, 'text ' || i AS body FROM range(1000) t(i)" });
 
-    const { code, stdout } = await job.command("preview", job.spec, "--limit", "3", "--where", "id >= 1");
-
-    expect(code).toBe(0);
+    const { stdout } = await expectEnd(job.command("preview", job.spec, "--limit", "3", "--where", "id >= 1"), 0);
     expect(stdout).toContain("text 2");
     expect(job.server.requests.length).toBeLessThan(10);
+  });
+});
+
+test("each row is asked once, and its answer is the text column response", async () => {
+  await using job = await promptJob({ model: { prompt: { system: "Say it again.", user: "{{body}}!" } } });
+
+  const ended = await job.run();
+
+  expect(ended, ended.stderr).toMatchObject({
+    code: 0,
+    report: { status: "complete", provider: "openai", rows_scored: 20 },
+  });
+  expect(await job.rows()).toEqual(Array.from({ length: 20 }, (_, id) => ({ id, response: `text ${id}!` })));
+  expect(job.server.requests).toHaveLength(20);
+  expect(job.server.requests[0]?.body).toEqual({
+    model: "m",
+    messages: [
+      { role: "system", content: "Say it again." },
+      { role: "user", content: expect.stringMatching(/^text \d+!$/) },
+    ],
   });
 });

@@ -1,14 +1,70 @@
+import { spawn } from "node:child_process";
+import { once } from "node:events";
+import { closeSync, existsSync, mkdtempSync, openSync, readFileSync, rmSync } from "node:fs";
 import { writeFile } from "node:fs/promises";
+import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
-import { type CliResult, type CliOptions, runCli } from "../../support/cli.js";
+import { cacheFolder } from "../../support/build-once.mjs";
+import { type CliOptions, type CliResult, expectEnd, runCli } from "../../support/cli.js";
 import { scratchFolder } from "../../support/job.js";
-import { llamaMissing, type LlamaServer, startLlamaServer } from "../../support/llama-server.js";
 import { outputRows } from "../../support/output.js";
-import { filesTarget } from "../../support/prompt-torture.js";
 import { type Row, writeRows } from "../../support/parquet.js";
+import { filesTarget } from "../../support/prompt-torture.js";
 import { rejectLines } from "../../support/rejects.js";
+import { freePort } from "../../support/s3-server.mjs";
 import { until } from "../../support/waiting.js";
+
+const folder = cacheFolder("llama-cpp-11434.0.0");
+const program = join(folder, "llama-server");
+
+/** Why there is no server of llama.cpp; undefined: there is one. */
+const llamaMissing = existsSync(program)
+  ? undefined
+  : "no llama-server: sh test/support/build-llama-server.sh builds it, in 10 to 20 minutes";
+
+/** A real server of llama.cpp with a tiny random model, called `tiny-random`. */
+interface LlamaServer extends AsyncDisposable {
+  /** Ends in /v1. */
+  readonly url: string;
+  readonly key: string;
+  /** A counter of its metrics since it was started, such as `tokens_predicted_total`. */
+  metric(name: string): Promise<number>;
+}
+
+/** Starts a server with two slots, each of which has a context of 512 tokens. A token is a byte. */
+async function startLlamaServer(): Promise<LlamaServer> {
+  const scratch = mkdtempSync(join(tmpdir(), "infer-batch-llama-"));
+  const log = join(scratch, "log");
+  const output = openSync(log, "a");
+  const port = await freePort();
+  const [key, base] = ["sk-test-secret", `http://127.0.0.1:${port}`];
+  const args = ["-m", join(folder, "tiny.gguf"), "--host", "127.0.0.1", "--port", String(port), "-t", "1", "--offline"];
+  const slots = ["-c", "1024", "-np", "2", "--metrics", "--api-key", key, "--alias", "tiny-random"];
+  const child = spawn(program, [...args, ...slots], { stdio: ["ignore", output, output] });
+  closeSync(output);
+  const headers = { authorization: `Bearer ${key}` };
+  while ((await fetch(`${base}/health`).catch(() => undefined))?.ok !== true) {
+    if (child.exitCode !== null) {
+      throw new Error(`llama-server did not start: ${readFileSync(log, "utf8").slice(-2000)}`);
+    }
+    await sleep(50);
+  }
+  return {
+    url: `${base}/v1`,
+    key,
+    async metric(name) {
+      const text = await (await fetch(`${base}/metrics`, { headers })).text();
+      return Number(new RegExp(`^llamacpp:${name} (\\S+)$`, "m").exec(text)?.[1]);
+    },
+    async [Symbol.asyncDispose]() {
+      child.kill("SIGKILL");
+      await (child.exitCode === null && child.signalCode === null ? once(child, "close") : undefined);
+      rmSync(scratch, { recursive: true, force: true });
+    },
+  };
+}
 
 const timeout = 300_000;
 const rows = 40;
@@ -105,9 +161,7 @@ describe.skipIf(llamaMissing !== undefined)(name, () => {
     await using server = await startLlamaServer();
     await using job = await llamaJob(server);
 
-    const ended = await job.run();
-
-    expect(ended.code, ended.stderr).toBe(0);
+    const ended = await expectEnd(job.run(), 0);
     const { spending } = JSON.parse(ended.stdout) as { spending: { answers: number; completion_tokens: number } };
     expect(spending.answers).toBe(goodIds.length);
     expect(spending.completion_tokens).toBe(await server.metric("tokens_predicted_total"));
@@ -117,9 +171,7 @@ describe.skipIf(llamaMissing !== undefined)(name, () => {
   test("a key that llama.cpp does not take ends a job with 64, and is not shown", { timeout }, async () => {
     await using server = await startLlamaServer();
     await using job = await llamaJob(server, { key: "sk-wrong-secret" });
-    const { code, stderr, stdout } = await job.run();
-    expect(code, stderr).toBe(64);
-    expect(stderr).toContain("Invalid API Key");
+    const { stderr, stdout } = await expectEnd(job.run(), 64, "Invalid API Key");
     expect(stderr + stdout).not.toContain("sk-wrong-secret");
   });
 
@@ -140,9 +192,7 @@ describe.skipIf(llamaMissing !== undefined)(name, () => {
     expect((await killed).signal).toBe("SIGKILL");
     const answers = (await kept()).size;
 
-    const ended = await job.run();
-
-    expect(ended.code, ended.stderr).toBe(0);
+    const ended = await expectEnd(job.run(), 0);
     const { spending } = JSON.parse(ended.stdout) as { spending: { answers: number; run: { answers: number } } };
     expect(spending).toMatchObject({ answers: goodIds.length - answers, run: { answers: goodIds.length } });
     await expectAnswered(server, job);

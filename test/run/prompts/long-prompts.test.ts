@@ -2,6 +2,7 @@ import { describe, expect, test } from "vitest";
 import { type ChatReply, type ChatRequest, tokensIn } from "../../support/chat-server.js";
 import { promptJob } from "../../support/prompt-job.js";
 import { reject, rejectLines } from "../../support/rejects.js";
+import { expectEnd } from "../../support/cli.js";
 
 /** Row 1 has 60 bytes, the others 4: of "é", which has two. */
 const select = "SELECT i::INTEGER AS id, repeat('é', if(i = 1, 30, 2)) AS body FROM range(3) t(i)";
@@ -53,7 +54,7 @@ describe("model.prompt.max_input_tokens", () => {
     ] as const) {
       const prompt = { user: "{{body}}", max_input_tokens: 2, truncate: { column: "body", side } };
       await using job = await promptJob({ select: numbers, model: { prompt } });
-      expect(await job.run()).toMatchObject({ code: 0 });
+      await expectEnd(job.run(), 0);
       expect(job.server.requests.map((request) => request.text)).toEqual([text]);
     }
   });
@@ -62,8 +63,7 @@ describe("model.prompt.max_input_tokens", () => {
     const secrets = "SELECT i::INTEGER AS id, 'hello and welcome, the number is 4111-1111' AS body FROM range(1) t(i)";
     const prompt = { user: "{{body}}", max_input_tokens: 4, truncate: { column: "body", side: "start" } };
     await using job = await promptJob({ reply: quoting, select: secrets, model: { prompt } });
-    const { code, stderr } = await job.run();
-    expect([code, stderr]).toEqual([65, expect.stringContaining("no answer to …")]);
+    const { stderr } = await expectEnd(job.run(), 65, "no answer to …");
     expect(stderr).not.toContain("4111");
   });
 
@@ -84,13 +84,11 @@ describe("model.prompt.answer_columns", () => {
       isDenied && text === "text 19" ? { status: 401, body: {} } : { content: text, model: `m-${text.length}` };
     const keys = { model: { prompt: { user: "{{body}}", answer_columns: columns } }, server: { version: "*" } };
     await using job = await promptJob({ reply, ...keys });
-    expect(await job.run()).toMatchObject({ code: 64 });
+    await expectEnd(job.run(), 64);
     const asked = job.server.requests.length;
     isDenied = false;
 
-    const ended = await job.run();
-
-    expect(ended, ended.stderr).toMatchObject({ code: 0 });
+    await expectEnd(job.run(), 0);
     expect(job.server.requests.length - asked).toBeLessThan(20);
     expect(await job.rows()).toEqual(
       Array.from({ length: 20 }, (_, id) => ({

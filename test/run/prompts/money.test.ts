@@ -5,6 +5,7 @@ import { describe, expect, test } from "vitest";
 import { type ChatReply, type ChatRequest, tokensIn } from "../../support/chat-server.js";
 import { type PromptJob, promptJob } from "../../support/prompt-job.js";
 import { latch } from "../../support/waiting.js";
+import { expectEnd } from "../../support/cli.js";
 
 const price = { input: 1000, cached_input: 100, output: 2000 };
 const sampling = { max_tokens: 10 };
@@ -185,8 +186,7 @@ describe("money", () => {
       const { answers, prompt, completion } = job.server.books;
       return { answers, prompt_tokens: prompt, completion_tokens: completion };
     };
-    const stopped = await job.run();
-    expect(stopped.code, stopped.stderr).toBe(67);
+    await expectEnd(job.run(), 67);
     const first = spent();
     expect(first).not.toMatchObject({ answers: 0 });
     const historyOf = async (): Promise<unknown> =>
@@ -194,10 +194,8 @@ describe("money", () => {
     expect(await historyOf()).toMatchObject({ runs: [{ status: "failed", spending: first }] });
 
     await job.rewrite({ model: { prompt: { user: "{{body}}!" }, sampling } });
-    const second = await job.run("--new-run");
-    expect(second.code, second.stderr).toBe(0);
-    const third = await job.run("--new-run");
-    expect(third.code, third.stderr).toBe(0);
+    await expectEnd(job.run("--new-run"), 0);
+    await expectEnd(job.run("--new-run"), 0);
     expect(await historyOf()).toMatchObject({
       runs: [
         { status: "published", spending: { answers: 20 } },
@@ -211,18 +209,16 @@ describe("money", () => {
 
   test("status shows what an unfinished run has kept where the token is not there, and without the answers if these cannot be read", async () => {
     await using job = await promptJob({ server: { concurrency: 1 }, reply: fiveAnswers });
-    expect((await job.run()).code).toBe(64);
+    await expectEnd(job.run(), 64);
     await job.rewrite({ server: { token: "${file:gone}" } });
-    const shown = await job.command("status", job.spec, "--json");
-    expect(shown.code, shown.stderr).toBe(0);
+    const shown = await expectEnd(job.command("status", job.spec, "--json"), 0);
     expect(JSON.parse(shown.stdout)).toMatchObject({ status: "unfinished", paid: { kept: { answers: 5 } } });
     expect(shown.stdout).not.toContain("batches_error"); // no server is asked for batches
     const folder = join(job.out, "_infer-batch");
     const runId = (await readdir(folder)).find((name) => name !== "run.json") ?? "";
     await rm(join(folder, runId, "answers"), { recursive: true });
     await writeFile(join(folder, runId, "answers"), "not a folder");
-    const hidden = await job.command("status", job.spec, "--json");
-    expect(hidden.code, hidden.stderr).toBe(0);
+    const hidden = await expectEnd(job.command("status", job.spec, "--json"), 0);
     expect(JSON.parse(hidden.stdout)).toMatchObject({ paid: { kept: null, kept_error: expect.any(String) } });
   });
 
@@ -238,8 +234,7 @@ describe("money", () => {
       commit_rows: 100,
       ...keys,
     });
-    const { code, stderr } = await job.run();
-    expect(code, stderr).toBe(65);
+    await expectEnd(job.run(), 65);
     expect(job.server.requests).toEqual([]);
     await job.rewrite({ on_bad_row: "reject", max_rejects: 5 });
     const { report } = await job.run();

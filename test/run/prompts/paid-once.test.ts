@@ -1,11 +1,16 @@
-import { readFile, readdir, rename, rm, writeFile } from "node:fs/promises";
+import { readdir, readFile, rename, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
-import { runCli } from "../../support/cli.js";
+import { JobError } from "#src/base/errors.js";
+import type { JobContext } from "#src/flow/context.js";
+import { openJob } from "#src/job/job-context.js";
+import { runJob } from "#src/run/run.js";
+import { expectEnd, runCli } from "../../support/cli.js";
 import { lastJson } from "../../support/nights.js";
-import { promptJob, type PromptJobOptions } from "../../support/prompt-job.js";
 import { writeRows } from "../../support/parquet.js";
+import { promptJob, type PromptJobOptions } from "../../support/prompt-job.js";
+import { alone } from "../../support/score.js";
 import { latch, until } from "../../support/waiting.js";
 
 const rows = (count: number): string => `SELECT i::INTEGER AS id, 'text ' || i AS body FROM range(${count}) t(i)`;
@@ -37,11 +42,10 @@ test("with reuse, a row without a prompt is the only one that is rejected", asyn
 test("rows that are reused are not asked, and not counted against the budget", async () => {
   const model = { sampling: { max_tokens: 10 } };
   await using job = await promptJob({ ...nightly, select: rows(300), server: { version: "m" }, model });
-  expect((await job.run(...firstNight)).code).toBe(0);
+  await expectEnd(job.run(...firstNight), 0);
   expect(job.server.requests).toHaveLength(300);
   await job.rewrite({ ...nightly, server: { version: "m" }, model: { ...model, budget: { max_tokens: 1000 } } });
-  const { code, stderr } = await job.run(...secondNight);
-  expect(code, stderr).toBe(0);
+  await expectEnd(job.run(...secondNight), 0);
   expect(job.server.requests).toHaveLength(300);
 });
 
@@ -64,7 +68,7 @@ test("a new run with --reuse asks only about rejected and changed rows of the ru
 
 test("answers to another prompt are not reused", async () => {
   await using job = await promptJob({ ...nightly, server: { version: "m" } });
-  expect((await job.run(...firstNight)).code).toBe(0);
+  await expectEnd(job.run(...firstNight), 0);
   await job.rewrite({ ...nightly, server: { version: "m" }, model: { prompt: { user: "Translate: {{body}}" } } });
   const { report, stderr } = await job.run(...secondNight);
   expect(report, stderr).toMatchObject({ rows_scored: 20, rows_reused: 0 });
@@ -73,8 +77,7 @@ test("answers to another prompt are not reused", async () => {
 
 test("reuse is refused for servers whose models may have any name", async () => {
   await using job = await promptJob({ ...nightly, server: { version: "*" } });
-  const { code, stderr } = await job.run(...firstNight);
-  expect([code, stderr]).toEqual([64, expect.stringContaining("the server names no version of the model")]);
+  await expectEnd(job.run(...firstNight), 64, "the server names no version of the model");
 });
 
 test("answers of two models that two workers get do not make one run", async () => {
@@ -187,10 +190,10 @@ test("a budget holds over attempts where the server names no tokens", async () =
     model: { sampling: { max_tokens: 10 }, budget: { max_tokens: 600 } },
     reply: () => ({ raw: '{"choices":[{"message":{"content":"a"},"finish_reason":"stop"}]}' }),
   });
-  expect((await job.run()).code).toBe(67);
+  await expectEnd(job.run(), 67);
   const asked = job.server.requests.length;
   expect(asked).toBeGreaterThan(0);
-  expect((await job.run()).code).toBe(67);
+  await expectEnd(job.run(), 67);
   expect(job.server.requests).toHaveLength(asked);
 });
 
@@ -211,7 +214,7 @@ test("answers that were lost count against the budget of later attempts: they ma
   expect(away.report["exit_code"]).toBe(away.code);
   isCut = false;
 
-  expect(await job.run()).toMatchObject({ code: 67 });
+  await expectEnd(job.run(), 67);
 
   const lost = job.server.requests.slice(0, asked).map(worst);
   const { prompt, completion } = job.server.books;
@@ -222,10 +225,10 @@ test("answers that were lost count against the budget of later attempts: they ma
 
 test("a source of reuse that is away for a while is waited for by another attempt, since prompts cost money", async () => {
   await using job = await promptJob({ ...nightly, server: { version: "m" } });
-  expect((await job.run(...firstNight)).code).toBe(0);
+  await expectEnd(job.run(...firstNight), 0);
   job.server.reply = () => ({ status: 401, body: {} });
   await writeRows(join(job.folder, "texts.parquet"), rows(21));
-  expect((await job.run(...secondNight)).code).toBe(64); // planned, with the first night as its source
+  await expectEnd(job.run(...secondNight), 64); // planned, with the first night as its source
   job.server.reply = ({ text }) => ({ content: text });
   const asked = job.server.requests.length;
   const source = join(job.folder, "out/dt=2026-01-01");
@@ -242,8 +245,7 @@ test("a source of reuse that is away for a while is waited for by another attemp
 
 test("a pipe takes no budget: it keeps no answers, by which the next one would know what was spent", async () => {
   await using job = await promptJob({ model: { sampling: { max_tokens: 10 }, budget: { max_tokens: 600 } } });
-  const { code, stderr } = await job.command("pipe", job.spec);
-  expect([code, stderr]).toEqual([64, expect.stringContaining("a pipe stores no answers")]);
+  await expectEnd(job.command("pipe", job.spec), 64, "a pipe stores no answers");
 });
 
 test("the page about an attempt says what the run has spent", async () => {
@@ -251,7 +253,7 @@ test("the page about an attempt says what the run has spent", async () => {
     model: { budget: { price: { input: 1000, output: 1000 } } },
     report: { html: "page.html" },
   });
-  expect(await job.run()).toMatchObject({ code: 0 });
+  await expectEnd(job.run(), 0);
   const { prompt, completion } = job.server.books;
   const page = await readFile(join(job.folder, "page.html"), "utf8");
   const cost = ((prompt + completion) / 1000).toFixed(2);
@@ -285,27 +287,61 @@ test.each(["replaced", "erased", "pruned", "damaged"] as const)(
     await job.run(...firstNight);
     job.server.reply = () => ({ status: 401, body: {} });
     await writeRows(join(job.folder, "texts.parquet"), rows(21));
-    expect((await job.run(...secondNight)).code).toBe(64);
+    await expectEnd(job.run(...secondNight), 64);
     job.server.reply = ({ text }) => ({ content: text });
     const source = join(job.out, "dt=2026-01-01");
     if (how === "replaced") {
-      expect((await job.run(...firstNight, "--new-run")).code).toBe(0);
+      await expectEnd(job.run(...firstNight, "--new-run"), 0);
     } else if (how === "erased") {
       await writeFile(join(job.folder, "keys.txt"), "5\n");
-      const erased = await job.command("erase", job.spec, "--keys", join(job.folder, "keys.txt"));
-      expect(erased.code, erased.stderr).toBe(67); // for the planned run, which is not finished
+      await expectEnd(job.command("erase", job.spec, "--keys", join(job.folder, "keys.txt")), 67); // for the planned run, which is not finished
     } else if (how === "pruned") {
-      expect((await job.run("--param", "ds=2026-01-03")).code).toBe(0);
-      const pruned = await job.command("prune", job.spec, "--keep", "1");
-      expect(pruned.code, pruned.stderr).toBe(0);
+      await expectEnd(job.run("--param", "ds=2026-01-03"), 0);
+      await expectEnd(job.command("prune", job.spec, "--keep", "1"), 0);
     } else {
       const part = (await readdir(source)).find((name) => name.startsWith("part-")) ?? "";
       await rm(join(source, part));
     }
-    const { code, report, stderr } = await job.run(...secondNight);
-    expect(code, stderr).toBe(0);
+    const { report, stderr } = await expectEnd(job.run(...secondNight), 0);
     const reused = { replaced: 21, erased: 19, pruned: 0, damaged: 0 }[how];
     expect(report).toMatchObject({ rows_scored: 21, rows_reused: reused });
     expect(stderr.includes("all rows are scored")).toBe(reused === 0);
   },
 );
+
+const [first, second] = ["2026-01-01", "2026-01-02"];
+
+/** Carries out the second night with another memory, or another reader of stored rows. */
+async function runWith(spec: string, others: (job: JobContext) => Partial<JobContext>): Promise<unknown> {
+  await using job = await openJob(spec, { param: [`ds=${second}`] }, { attempt: alone });
+  return await runJob({ ...job, ...others(job) });
+}
+
+test("a run of prompts whose earlier run does not fit in memory asks nothing; with more memory it asks only for new rows", async () => {
+  await using job = await promptJob({
+    params: { ds: "${today}" },
+    select: rows(300),
+    reuse: { key: ["id"] },
+    output: { columns: ["id"], parquet: { path: "out/dt=${ds}" } },
+    server: { version: "m" },
+  });
+  expect(await job.run("--param", `ds=${first}`)).toMatchObject({ code: 0, report: { rows_scored: 300 } });
+  await writeRows(join(job.folder, "texts.parquet"), rows(305));
+
+  const small = runWith(job.spec, ({ memory }) => ({ memory: { ...memory, storedBytes: 5000 } }));
+  await expect(small).rejects.toMatchObject({
+    exitCode: 64,
+    message: expect.stringMatching(/run \S+: \d+ rows of it do not fit in memory/),
+    hint: expect.stringContaining("set engine.memory: 1MiB or more"),
+  });
+  const failing = runWith(job.spec, () => ({
+    openStoredRows: () => Promise.reject(new JobError("DISK", "reading the rows of an earlier run: no space")),
+  }));
+  await expect(failing).rejects.toMatchObject({ exitCode: 75, code: "DISK" });
+  expect(job.server.requests).toHaveLength(300);
+
+  const ended = await job.run("--param", `ds=${second}`);
+
+  expect(ended, ended.stderr).toMatchObject({ code: 0, report: { rows_scored: 305, rows_reused: 300 } });
+  expect(job.server.requests).toHaveLength(305);
+});

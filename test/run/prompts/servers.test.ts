@@ -5,6 +5,7 @@ import { type ChatReply, type ChatRequest, serveChat } from "../../support/chat-
 import { promptJob } from "../../support/prompt-job.js";
 import { rejectLines } from "../../support/rejects.js";
 import { firstOf } from "../../support/torture.js";
+import { expectEnd } from "../../support/cli.js";
 
 const texts = (count: number): string => `SELECT i::INTEGER AS id, 'text ' || i AS body FROM range(${count}) t(i)`;
 const echo = ({ text }: Pick<ChatRequest, "text">): ChatReply => ({ content: text });
@@ -193,22 +194,19 @@ describe("servers of language models", () => {
 
     expect(ended).toMatchObject({ code: 66, report: { code: "MODEL_CHANGED" } });
     expect(ended.stderr).toContain("names model m-2026-11-02, and earlier answers of this run name m-2026-10-01");
-    expect(await job.run()).toMatchObject({ code: 66 });
+    await expectEnd(job.run(), 66);
     await job.rewrite({
       name: "any-model",
       output: { columns: ["id"], parquet: { path: "out2" } },
       server: { version: "*" },
     });
-    expect(await job.run()).toMatchObject({ code: 0 });
+    await expectEnd(job.run(), 0);
   });
 
   test("model.server.version names the model that answers must have", async () => {
     await using job = await promptJob({ server: { version: "m-2026-10-01" } });
 
-    const ended = await job.run();
-
-    expect(ended).toMatchObject({ code: 66 });
-    expect(ended.stderr).toContain("the answer names model m, and model.server.version is m-2026-10-01");
+    await expectEnd(job.run(), 66, "the answer names model m, and model.server.version is m-2026-10-01");
   });
 
   test("hundreds of requests are in flight at once", async () => {
@@ -236,9 +234,7 @@ describe("servers of language models", () => {
     const urls = [job.server.url, other.url, broken.url];
     await job.rewrite({ server: { url: urls } });
 
-    const { code, stderr, report } = await job.run();
-
-    expect(code, stderr).toBe(0);
+    const { report } = await expectEnd(job.run(), 0);
     expect(report).toMatchObject({ rows_scored: 300, rows_rejected: 0, spending: { answers: 300 } });
     expect(job.server.books.answers).toBeGreaterThan(0);
     expect(other.books.answers).toBeGreaterThan(0);
@@ -277,9 +273,10 @@ describe("servers of language models", () => {
     const secret = "sk-very-secret-key";
     await using job = await promptJob({ reply: first([{ content: "answer 3" }]), server: { token: secret } });
 
-    const { code, stderr, stdout } = await job.command("run", job.spec, "--no-progress", "--log-level", "debug");
-
-    expect(code, stderr).toBe(0);
+    const { stderr, stdout } = await expectEnd(
+      job.command("run", job.spec, "--no-progress", "--log-level", "debug"),
+      0,
+    );
     expect(`${stdout}${stderr}`).not.toMatch(/text \d|answer 3|very-secret/);
     expect(stderr).toContain("DEBUG");
   });

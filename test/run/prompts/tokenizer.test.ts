@@ -1,7 +1,7 @@
 import { copyFile, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { projectFolder } from "../../support/cli.js";
+import { expectEnd, projectFolder } from "../../support/cli.js";
 import { type PromptJob, promptJob, type PromptJobOptions } from "../../support/prompt-job.js";
 import { textsFile } from "../../support/text-job.js";
 
@@ -30,8 +30,7 @@ async function textsJob(
 }
 
 async function estimateOf(job: PromptJob): Promise<Readonly<Record<string, unknown>>> {
-  const { code, stdout, stderr } = await job.command("plan", job.spec, "--json");
-  expect(code, stderr).toBe(0);
+  const { stdout } = await expectEnd(job.command("plan", job.spec, "--json"), 0);
   return (JSON.parse(stdout) as { estimate: Record<string, unknown> }).estimate;
 }
 
@@ -118,27 +117,24 @@ test.each([
     const path = join(job.folder, tokenizer);
     await (text === undefined ? rm(path, { force: true }) : writeFile(path, text));
     const place = /reading \S*job\.yaml:\d+:\d+: model\.prompt\.tokenizer: /;
-    const refused = await job.command("validate", job.spec);
-    expect(refused.code, refused.stderr).toBe(64);
-    expect(refused.stderr).toMatch(place);
-    expect(refused.stderr).toContain(found);
-    expect(refused.stderr).toContain("hint:");
+    await expectEnd(job.command("validate", job.spec), 64, place, found, "hint:");
 
-    const planned = await job.command("plan", job.spec);
-    expect(planned.code, planned.stderr).toBe(0);
+    const planned = await expectEnd(job.command("plan", job.spec), 0);
     expect(planned.stdout).toMatch(/^prompts .* tokens in \(by bytes, ±\d+%\)/m);
     expect(planned.stdout).toMatch(/^untried {2}tokens were not counted: reading .*model\.prompt\.tokenizer: /m);
     expect(planned.stdout).toContain(found);
     expect(await estimateOf(job)).toMatchObject({ prompt_tokens_by: "bytes" });
-    expect(await job.run()).toMatchObject({ code: 0 });
+    await expectEnd(job.run(), 0);
   },
 );
 
 test("a tokenizer at a web address is refused", async () => {
   await using job = await promptJob({ model: { prompt: { user: "{{body}}", tokenizer: "https://x/tokenizer.json" } } });
-  const { code, stderr } = await job.command("plan", job.spec);
-  expect(code).toBe(64);
-  expect(stderr).toContain("expected a file, s3://, gs://, az:// or hf://: a tokenizer is read from these only");
+  await expectEnd(
+    job.command("plan", job.spec),
+    64,
+    "expected a file, s3://, gs://, az:// or hf://: a tokenizer is read from these only",
+  );
 });
 
 test("plan says what a sample leaves unknown: the line that docs/prompts.md shows", async () => {

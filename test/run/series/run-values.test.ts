@@ -13,38 +13,36 @@ const onCpu = { engine: { providers: ["cpu"] } };
 const intoTable = (mode: string): OrderedSpec =>
   ({ ...onCpu, output: { postgres: { mode } } }) as unknown as OrderedSpec;
 
-describe("the order of runs", () => {
-  const usual = { parallel: 4, stopOnFailure: false, allowOlder: false };
+const usual = { parallel: 4, stopOnFailure: false, allowOlder: false };
 
-  test.each(["upsert", "replace"])(
-    "runs into a table with mode %s go one at a time, and end with the first that is not published",
-    (mode) => {
-      const order = orderOf(intoTable(mode), usual);
-      expect(order).toMatchObject({ parallel: 1, why: `mode ${mode}: later dates overwrite earlier ones` });
-      const stopping = ["complete", "failed", "held", "discarded", "no_input"] as const;
-      expect(stopping.filter((status) => order.stopsAfter(end(status)))).toEqual(["failed", "held"]);
-      expect(orderOf(intoTable(mode), { ...usual, allowOlder: true }).stopsAfter(end("failed", 65))).toBe(false);
-    },
-  );
+test.each(["upsert", "replace"])(
+  "runs into a table with mode %s go one at a time, and end with the first that is not published",
+  (mode) => {
+    const order = orderOf(intoTable(mode), usual);
+    expect(order).toMatchObject({ parallel: 1, why: `mode ${mode}: later dates overwrite earlier ones` });
+    const stopping = ["complete", "failed", "held", "discarded", "no_input"] as const;
+    expect(stopping.filter((status) => order.stopsAfter(end(status)))).toEqual(["failed", "held"]);
+    expect(orderOf(intoTable(mode), { ...usual, allowOlder: true }).stopsAfter(end("failed", 65))).toBe(false);
+  },
+);
 
-  test("runs with checks go one at a time, and go on after one that is held", () => {
-    const order = orderOf({ ...onCpu, output: {}, checks: {} } as unknown as OrderedSpec, usual);
-    expect([order.parallel, order.stopsAfter(end("held", 67))]).toEqual([1, false]);
-  });
+test("runs with checks go one at a time, and go on after one that is held", () => {
+  const order = orderOf({ ...onCpu, output: {}, checks: {} } as unknown as OrderedSpec, usual);
+  expect([order.parallel, order.stopsAfter(end("held", 67))]).toEqual([1, false]);
+});
 
-  test.each([[["webgpu", "cpu"]], ["auto"]])(
-    "runs on %j go one at a time, because two sessions of webgpu end the process",
-    (providers) => {
-      const order = orderOf({ engine: { providers }, output: {} } as unknown as OrderedSpec, usual);
-      expect(order).toMatchObject({ parallel: 1, why: "a process can use webgpu for one run at a time" });
-    },
-  );
+test.each([[["webgpu", "cpu"]], ["auto"]])(
+  "runs on %j go one at a time, because two sessions of webgpu end the process",
+  (providers) => {
+    const order = orderOf({ engine: { providers }, output: {} } as unknown as OrderedSpec, usual);
+    expect(order).toMatchObject({ parallel: 1, why: "a process can use webgpu for one run at a time" });
+  },
+);
 
-  test("runs into files or append go in parallel, and stop after a failure only with --stop-on-failure", () => {
-    expect(orderOf(intoTable("append"), usual)).toMatchObject({ parallel: 4, why: undefined });
-    const stopping = orderOf({ ...onCpu, output: {} } as unknown as OrderedSpec, { ...usual, stopOnFailure: true });
-    expect([stopping.stopsAfter(end("failed", 75)), stopping.stopsAfter(end("no_input", 75))]).toEqual([true, false]);
-  });
+test("runs into files or append go in parallel, and stop after a failure only with --stop-on-failure", () => {
+  expect(orderOf(intoTable("append"), usual)).toMatchObject({ parallel: 4, why: undefined });
+  const stopping = orderOf({ ...onCpu, output: {} } as unknown as OrderedSpec, { ...usual, stopOnFailure: true });
+  expect([stopping.stopsAfter(end("failed", 75)), stopping.stopsAfter(end("no_input", 75))]).toEqual([true, false]);
 });
 
 describe("carrying out several values", () => {

@@ -1,7 +1,7 @@
 import { mkdir, readdir, rm, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { type CliResult, runHere } from "../../support/cli.js";
+import { type CliResult, expectEnd, runHere } from "../../support/cli.js";
 import { identity, smallJob } from "../../support/faulty.js";
 import { scratch } from "../../support/job.js";
 import { lastJson } from "../../support/nights.js";
@@ -79,7 +79,7 @@ test("a job runs for months by its commands alone: failures, a backfill, bad nig
     } else if (night === wrongUnit) {
       await arrive(night, { value: "x * 1000" });
       await expectRun(night, 67);
-      expect((await command("discard", night, "--reason", "grams")).code).toBe(0);
+      await expectEnd(command("discard", night, "--reason", "grams"), 0);
       await expectRun(night, 67);
       await arrive(night);
       await expectRun(night, 0, "--new-run");
@@ -87,7 +87,7 @@ test("a job runs for months by its commands alone: failures, a backfill, bad nig
     } else if (night === halfTable) {
       await arrive(night, { where: "id < 100" });
       await expectRun(night, 67);
-      expect((await command("approve", night, "--reason", "a holiday")).code).toBe(0);
+      await expectEnd(command("approve", night, "--reason", "a holiday"), 0);
       await expectRun(night, 0);
       continue;
     }
@@ -96,8 +96,7 @@ test("a job runs for months by its commands alone: failures, a backfill, bad nig
   }
   const last = nights - 1;
   const range = `ds=${dateOf(gap.from)}..${dateOf(gap.to - 1)}`;
-  const backfilled = await runHere(["backfill", spec, "--param", range, "--json"]);
-  expect(backfilled.code, backfilled.stderr).toBe(0);
+  await expectEnd(runHere(["backfill", spec, "--param", range, "--json"]), 0);
 
   const datesOf = async (status: string): Promise<string[]> => {
     const { runs } = lastJson(await command("history", last, "--last", "1000", "--json")) as {
@@ -120,8 +119,7 @@ test("a job runs for months by its commands alone: failures, a backfill, bad nig
   await expectRun(nights - 1, 0); // a published run needs no input
 
   const [rowsBefore, rowsLast] = [rowsOf(last - 1), rowsOf(last)];
-  const diff = await command("diff", last, "--against", `ds=${dateOf(last - 1)}`, "--json");
-  expect(diff.code, diff.stderr).toBe(0);
+  const diff = await expectEnd(command("diff", last, "--against", `ds=${dateOf(last - 1)}`, "--json"), 0);
   expect(lastJson(diff)).toMatchObject({
     rows_a: rowsBefore,
     rows_b: rowsLast,
@@ -133,8 +131,7 @@ test("a job runs for months by its commands alone: failures, a backfill, bad nig
   const kept = 5;
   const out = join(scratch.path, "out");
   const before = await filesIn(out);
-  const pruned = await runHere(["prune", spec, "--keep", String(kept), "--json"]);
-  expect(pruned.code, pruned.stderr).toBe(0);
+  const pruned = await expectEnd(runHere(["prune", spec, "--keep", String(kept), "--json"]), 0);
   const after = await filesIn(out);
   const gone = [...before].filter(([file]) => !after.has(file));
   expect(lastJson(pruned)).toMatchObject({ files: gone.length, bytes: gone.reduce((sum, [, size]) => sum + size, 0) });

@@ -35,48 +35,46 @@ function failingAt(name: string, errno: string, times = Number.POSITIVE_INFINITY
   return failing;
 }
 
-describe("a folder that cannot be listed", () => {
-  test.each([
-    { errno: "EACCES", code: "PERMISSION", exitCode: 64 },
-    { errno: "EPERM", code: "PERMISSION", exitCode: 64 },
-    ...["EIO", "EMFILE", "ENFILE", "ESTALE", "ETIMEDOUT", "ENOMEM"].map((errno) => ({
-      errno,
-      code: "DISK",
-      exitCode: 75,
-    })),
-  ])(
-    "a folder that cannot be listed ends the listing with $exitCode, and is named ($errno)",
-    async ({ errno, code, exitCode }) => {
-      await put(scratch.path, "p/dt=1/a.parquet", "p/dt=2/b.parquet");
+test.each([
+  { errno: "EACCES", code: "PERMISSION", exitCode: 64 },
+  { errno: "EPERM", code: "PERMISSION", exitCode: 64 },
+  ...["EIO", "EMFILE", "ENFILE", "ESTALE", "ETIMEDOUT", "ENOMEM"].map((errno) => ({
+    errno,
+    code: "DISK",
+    exitCode: 75,
+  })),
+])(
+  "a folder that cannot be listed ends the listing with $exitCode, and is named ($errno)",
+  async ({ errno, code, exitCode }) => {
+    await put(scratch.path, "p/dt=1/a.parquet", "p/dt=2/b.parquet");
 
-      for (const pattern of ["p/*/*.parquet", "p/**/*.parquet", "p/dt=2/*.parquet", "p/{dt=1,dt=2}/*"]) {
-        const refused = await refusal(() => listDisk(scratch.path, [pattern], failingAt("dt=2", errno)));
-        expect(refused).toMatchObject({ code, exitCode });
-        expect(refused.message).toMatch(/^listing \S+\/p\/dt=2: /);
-      }
-    },
-  );
-
-  test("a folder that cannot be listed is no error when the pattern matches nothing below it", async () => {
-    await put(scratch.path, "p/a.parquet", "p/closed/b.parquet", "p/.closed/c.parquet", "p/in/.closed/d.parquet");
-
-    for (const pattern of ["p/*", "p/*.parquet", "p/[a-b]*/*"]) {
-      expect((await listDisk(scratch.path, [pattern], failingAt("/closed", "EIO"))).shards.length).toBeLessThan(2);
+    for (const pattern of ["p/*/*.parquet", "p/**/*.parquet", "p/dt=2/*.parquet", "p/{dt=1,dt=2}/*"]) {
+      const refused = await refusal(() => listDisk(scratch.path, [pattern], failingAt("dt=2", errno)));
+      expect(refused).toMatchObject({ code, exitCode });
+      expect(refused.message).toMatch(/^listing \S+\/p\/dt=2: /);
     }
-    await rm(join(scratch.path, "p/closed"), { recursive: true });
-    const all = await listDisk(scratch.path, ["p/**"], failingAt(".closed", "EIO"));
-    expect(all.shards.map(({ uri }) => uri)).toEqual(["p/a.parquet"]);
-  });
+  },
+);
 
-  test("a lost+found folder that only root may list is skipped", async () => {
-    await put(scratch.path, "a.parquet", "lost+found/b.parquet");
+test("a folder that cannot be listed is no error when the pattern matches nothing below it", async () => {
+  await put(scratch.path, "p/a.parquet", "p/closed/b.parquet", "p/.closed/c.parquet", "p/in/.closed/d.parquet");
 
-    const closed = await listDisk(scratch.path, ["**/*.parquet"], failingAt("lost+found", "EACCES"));
-    const failing = await refusal(() => listDisk(scratch.path, ["**/*.parquet"], failingAt("lost+found", "EIO")));
+  for (const pattern of ["p/*", "p/*.parquet", "p/[a-b]*/*"]) {
+    expect((await listDisk(scratch.path, [pattern], failingAt("/closed", "EIO"))).shards.length).toBeLessThan(2);
+  }
+  await rm(join(scratch.path, "p/closed"), { recursive: true });
+  const all = await listDisk(scratch.path, ["p/**"], failingAt(".closed", "EIO"));
+  expect(all.shards.map(({ uri }) => uri)).toEqual(["p/a.parquet"]);
+});
 
-    expect(closed.shards.map(({ uri }) => uri)).toEqual(["a.parquet"]);
-    expect(failing).toMatchObject({ exitCode: 75 });
-  });
+test("a lost+found folder that only root may list is skipped", async () => {
+  await put(scratch.path, "a.parquet", "lost+found/b.parquet");
+
+  const closed = await listDisk(scratch.path, ["**/*.parquet"], failingAt("lost+found", "EACCES"));
+  const failing = await refusal(() => listDisk(scratch.path, ["**/*.parquet"], failingAt("lost+found", "EIO")));
+
+  expect(closed.shards.map(({ uri }) => uri)).toEqual(["a.parquet"]);
+  expect(failing).toMatchObject({ exitCode: 75 });
 });
 
 describe("a folder that vanishes while folders are walked", () => {
@@ -122,24 +120,22 @@ describe("a folder that vanishes while folders are walked", () => {
   });
 });
 
-describe("the folder before the first wildcard", () => {
-  test.each([
-    { pattern: "p/*.parquet", missing: "p", parentExists: true },
-    { pattern: "in/dt=2/*/x.parquet", missing: "in/dt=2", parentExists: true },
-    { pattern: "p/dt=2/**", missing: "p", parentExists: false },
-    { pattern: "in/a.parquet/*", missing: "in/a.parquet", parentExists: true },
-  ])(
-    "a listing reports the folder before the first wildcard when it is missing ($pattern)",
-    async ({ pattern, missing, parentExists }) => {
-      await put(scratch.path, "in/a.parquet");
+test.each([
+  { pattern: "p/*.parquet", missing: "p", parentExists: true },
+  { pattern: "in/dt=2/*/x.parquet", missing: "in/dt=2", parentExists: true },
+  { pattern: "p/dt=2/**", missing: "p", parentExists: false },
+  { pattern: "in/a.parquet/*", missing: "in/a.parquet", parentExists: true },
+])(
+  "a listing reports the folder before the first wildcard when it is missing ($pattern)",
+  async ({ pattern, missing, parentExists }) => {
+    await put(scratch.path, "in/a.parquet");
 
-      const found = await listDisk(scratch.path, [pattern, "in/*.parquet"]);
+    const found = await listDisk(scratch.path, [pattern, "in/*.parquet"]);
 
-      expect(found.missingFolders).toEqual([{ pattern, folder: join(scratch.path, missing), parentExists }]);
-      expect(found.unmatched).toEqual([pattern]);
-    },
-  );
-});
+    expect(found.missingFolders).toEqual([{ pattern, folder: join(scratch.path, missing), parentExists }]);
+    expect(found.unmatched).toEqual([pattern]);
+  },
+);
 
 describe("matches that cannot be read as a shard", () => {
   test("a listing reports links that lead to nothing, to themselves, or to something other than a file", async () => {

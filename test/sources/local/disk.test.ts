@@ -76,34 +76,32 @@ describe("a pattern that matches no part of the run", () => {
   });
 });
 
-describe("a file of several names", () => {
-  test("a file of several hard links is listed once, under its first name", async () => {
-    await makeTree(scratch.path);
-    await link(join(scratch.path, "in/a.parquet"), join(scratch.path, "in/deep/a.parquet"));
-    await link(join(scratch.path, "in/deep/b.parquet"), join(scratch.path, "in/aa.parquet"));
+test("a file of several hard links is listed once, under its first name", async () => {
+  await makeTree(scratch.path);
+  await link(join(scratch.path, "in/a.parquet"), join(scratch.path, "in/deep/a.parquet"));
+  await link(join(scratch.path, "in/deep/b.parquet"), join(scratch.path, "in/aa.parquet"));
 
-    expect(await listed(scratch.path, "in/**")).toEqual(["in/a.parquet", "in/aa.parquet"]);
-    expect(await listed(scratch.path, "in/deep/*")).toEqual(["in/deep/a.parquet", "in/deep/b.parquet"]);
-  });
+  expect(await listed(scratch.path, "in/**")).toEqual(["in/a.parquet", "in/aa.parquet"]);
+  expect(await listed(scratch.path, "in/deep/*")).toEqual(["in/deep/a.parquet", "in/deep/b.parquet"]);
+});
 
-  test("a file is listed once when one name is a symbolic link to another hard link", async () => {
-    await makeTree(scratch.path, { "in/c.parquet": "a.parquet" });
-    await link(join(scratch.path, "in/a.parquet"), join(scratch.path, "in/b.parquet"));
+test("a file is listed once when one name is a symbolic link to another hard link", async () => {
+  await makeTree(scratch.path, { "in/c.parquet": "a.parquet" });
+  await link(join(scratch.path, "in/a.parquet"), join(scratch.path, "in/b.parquet"));
 
-    expect(await listed(scratch.path, "in/*.parquet")).toEqual(["in/a.parquet"]);
-  });
+  expect(await listed(scratch.path, "in/*.parquet")).toEqual(["in/a.parquet"]);
+});
 
-  test.each([
-    { how: "hard links", make: (from: string, to: string) => link(from, to) },
-    { how: "links", make: (from: string, to: string) => symlink(from, to) },
-  ])("a file of several names is listed once for each partition value of its folders ($how)", async ({ make }) => {
-    for (const name of ["dt=1/a", "dt=1/b", "dt=2/a", "all/a", "latest/a"]) {
-      const path = join(scratch.path, "in", `${name}.parquet`);
-      await mkdir(dirname(path), { recursive: true });
-      await (name === "dt=1/a" ? writeFile(path, "") : make(join(scratch.path, "in/dt=1/a.parquet"), path));
-    }
+test.each([
+  { how: "hard links", make: (from: string, to: string) => link(from, to) },
+  { how: "links", make: (from: string, to: string) => symlink(from, to) },
+])("a file of several names is listed once for each partition value of its folders ($how)", async ({ make }) => {
+  for (const name of ["dt=1/a", "dt=1/b", "dt=2/a", "all/a", "latest/a"]) {
+    const path = join(scratch.path, "in", `${name}.parquet`);
+    await mkdir(dirname(path), { recursive: true });
+    await (name === "dt=1/a" ? writeFile(path, "") : make(join(scratch.path, "in/dt=1/a.parquet"), path));
+  }
 
-    expect(await listed(scratch.path, "in/{d,l}*/*")).toEqual(["in/dt=1/a.parquet", "in/dt=2/a.parquet"]);
-    expect(await listed(scratch.path, "in/{all,dt=2}/*")).toEqual(["in/all/a.parquet"]);
-  });
+  expect(await listed(scratch.path, "in/{d,l}*/*")).toEqual(["in/dt=1/a.parquet", "in/dt=2/a.parquet"]);
+  expect(await listed(scratch.path, "in/{all,dt=2}/*")).toEqual(["in/all/a.parquet"]);
 });

@@ -78,15 +78,17 @@ postgres.describe("pruning runs of a table", () => {
     for (const plan of [first, second, third]) {
       await publish(sink, plan);
     }
-    expect((await sink.table.previous()).map(({ runId }) => runId)).toEqual([second.runId, first.runId]);
+    const previous = async (): Promise<unknown[]> =>
+      (await sink.table.prunePrevious((all) => all, true)).map(({ runId }) => runId);
+    expect(await previous()).toEqual([second.runId, first.runId]);
     expect(await pruneAt(sink, third)).toEqual({ kind: "retained", why: "its rows are in scores.predictions" });
     await sink.table.rollBack();
     expect(await pruneAt(sink, second)).toEqual({ kind: "retained", why: "its rows are in scores.predictions" });
     expect(await pruneAt(sink, third)).toMatchObject({ kind: "removed", profiles: 4 });
-    const [newest] = await sink.table.previous();
-    expect(newest?.runId).toBe(third.runId);
-    expect(await sink.table.drop(newest?.name ?? "")).toBe(true);
-    expect((await sink.table.previous()).map(({ runId }) => runId)).toEqual([first.runId]);
+    expect(await sink.table.prunePrevious(([newest]) => (newest ? [newest] : []), false)).toMatchObject([
+      { runId: third.runId },
+    ]);
+    expect(await previous()).toEqual([first.runId]);
     const view = await database.query("SELECT run_id, state FROM infer_batch.progress WHERE run_id LIKE '%-r2'");
     expect(view).toEqual([{ run_id: numberedRunId(third.runId, 2), state: "discarded" }]);
   });

@@ -13,7 +13,7 @@ import {
 } from "#src/run/lifecycle/published-run.js";
 import type { Sink } from "#src/targets/target.js";
 import { modes } from "../../support/pg-amid.js";
-import { commitProfiled, holdStaged, publishStaged, wholeProfile } from "../../support/pg-staged.js";
+import { holdStaged, publishStaged, wholeProfile } from "../../support/pg-staged.js";
 import { decisionOf, stagedPlan } from "../../support/staged-plans.js";
 import { usePostgres } from "../../support/postgres.js";
 import { begun, carryOut, pgSink, planFor } from "../../support/sinks.js";
@@ -50,15 +50,6 @@ postgres.describe("the profile of a run in Postgres", () => {
       { runId: plan.runId, date: "2026-11-01", sha256: sha256(text), modelSha256: plan.model.sha256, place: "" },
     ]);
     expect(await sink.readProfile(found[0] ?? expect.fail("no run"))).toBe(text);
-  });
-
-  test.each([true, false])("a run approved with asBaseline %s is compared with only then", async (asBaseline) => {
-    await using database = await postgres.server().createDatabase();
-    await using sink = pgSink({ url: database.url });
-    const { run } = await holdStaged(sink, night(sink, 1));
-    await run.create(decisionDocument, { ...decisionOf("approved"), asBaseline });
-    await run.finish();
-    expect((await sink.published("here")).map(({ isNormal }) => isNormal)).toEqual([asBaseline]);
   });
 
   test("runs that are left out of the baseline are found beside the others of their dates, with who decided on them", async () => {
@@ -130,15 +121,6 @@ postgres.describe("published runs of a series in Postgres", () => {
     await publishStaged(sink, night(sink, 1));
     await publishStaged(sink, night(sink, 2));
     await sink.table.rollBack();
-    expect((await nightsIn(sink)).map(({ date }) => date)).toEqual(["2026-11-01"]);
-  });
-
-  test("a run that is not staged is compared with, too", async () => {
-    await using database = await postgres.server().createDatabase();
-    await using sink = pgSink({ url: database.url });
-    const { run, stored } = await begun(sink, { ...night(sink, 1), staged: false });
-    await commitProfiled(run, stored);
-    await run.finish();
     expect((await nightsIn(sink)).map(({ date }) => date)).toEqual(["2026-11-01"]);
   });
 });

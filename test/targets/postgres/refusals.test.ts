@@ -150,21 +150,6 @@ postgres.describe("an attempt that is refused while it works", () => {
     await expect(sink.create(plan(sink))).rejects.toMatchObject(later);
   });
 
-  test.each([{ mode: "append" as const }, upsert, replace])(
-    "an attempt neither begins nor finishes when a later run was planned: $mode",
-    async (spec) => {
-      await using database = await postgres.server().createDatabase();
-      await using sink = sinkOf(database, spec);
-      const { stored, run } = await allCommitted(sink);
-      const late = await sink.open(stored);
-      await sink.create(planFor(sink.planTarget, { rows: 40, runId: `${runId}-r2` }));
-      const superseded = { code: "PLAN_CHANGED", message: expect.stringMatching(/-r2 came after/) as string };
-      await expect(late.begin(alone)).rejects.toMatchObject(superseded);
-      await expect(run.finish()).rejects.toMatchObject(superseded);
-      expect(await database.query("SELECT FROM infer_batch.finishes")).toEqual([]);
-    },
-  );
-
   test("an attempt is refused by the later run's name when that has removed its table", async () => {
     await using database = await postgres.server().createDatabase();
     await using sink = sinkOf(database, replace);

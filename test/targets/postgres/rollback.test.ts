@@ -225,7 +225,7 @@ postgres.describe("a rollback at the same time as another command", () => {
         /scores\.predictions__before_\w+ has the rows of run job-000000000001, which is pruned$/,
       ) as string,
     });
-    const [previous] = await sink.table.previous();
+    const [previous] = await sink.table.prunePrevious((all) => all, true);
     expect([previous?.runId, await count(database)]).toEqual([first, 25]);
   });
 

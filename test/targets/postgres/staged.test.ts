@@ -1,7 +1,6 @@
 import { expect, test } from "vitest";
 import { numberedRunId } from "#src/run/plan/identity.js";
 import type { Plan } from "#src/run/plan/plan.js";
-import { spanAt } from "#src/run/plan/spans.js";
 import type { RunSink } from "#src/targets/target.js";
 import { modes } from "../../support/pg-amid.js";
 import { leftTables } from "../../support/pg-crash.js";
@@ -10,7 +9,7 @@ import { holdStaged, publishStaged, stagedSink, statesIn } from "../../support/p
 import { decisionOf, stagedPlan, verdictOf } from "../../support/staged-plans.js";
 import { usePostgres } from "../../support/postgres.js";
 import { alone } from "../../support/sink-drive.js";
-import { begun, commitSpans, idsOf, outputOf, whole } from "../../support/sinks.js";
+import { begun, commitSpans } from "../../support/sinks.js";
 import { toldAt } from "../../support/told.js";
 import { decisionDocument, verdictDocument } from "#src/stores/ledger.js";
 
@@ -52,67 +51,6 @@ postgres.describe("a staged run in Postgres", () => {
     expect(await database.query("SELECT publication, decided_by, reason, status FROM infer_batch.progress")).toEqual([
       { publication: "1", decided_by: "ana", reason: "she has seen the numbers", status: "complete" },
     ]);
-  });
-
-  test.each(modes)("a discarded run leaves the table as it is, and takes no more spans: %s", async (_mode, spec) => {
-    await using database = await postgres.server().createDatabase();
-    await database.query(oldRows);
-    await using sink = stagedSink(database, spec);
-    const { run, stored } = await begun(sink, stagedPlan(sink.planTarget));
-    const spans = [0, 1].map((index) => spanAt(stored.plan, index)) as [never, never];
-    await run.commit(spans[0], whole(outputOf(idsOf(spans[0]))));
-    expect(await run.create(decisionDocument, decisionOf("discarded"))).toEqual(decisionOf("discarded"));
-
-    const discarded = { code: "DISCARDED", exitCode: 67 };
-    const late = async (): Promise<unknown> => await run.commit(spans[1], whole(outputOf(idsOf(spans[1]))));
-    await expect(late()).rejects.toMatchObject(discarded);
-    await expect(run.finish()).rejects.toMatchObject(discarded);
-    const opened = await sink.open(stored);
-    expect(opened.state).toEqual({ kind: "discarded", decision: decisionOf("discarded") });
-    await expect(opened.begin(alone)).rejects.toMatchObject(discarded);
-    await opened.tidy();
-    expect(await leftTables(database)).toEqual([]);
-
-    await expect(late()).rejects.toMatchObject(discarded);
-    const again = await sink.open(stored);
-    expect([again.state.kind, ...again.spans.keys()]).toEqual(["discarded", 0]);
-    expect([await idsIn(database), await statesIn(database)]).toEqual([[-1], ["discarded"]]);
-  });
-
-  test.each(modes)("a superseded run is not published, and the run after it is: %s", async (mode, spec) => {
-    await using database = await postgres.server().createDatabase();
-    await database.query(oldRows);
-    await using sink = stagedSink(database, spec, { allowDuplicates: false });
-    const plan = stagedPlan(sink.planTarget);
-    const { run, stored } = await holdStaged(sink, plan);
-    const next = { ...plan, runId: numberedRunId(plan.runId, 2) };
-    expect(await run.create(decisionDocument, decisionOf("superseded"))).toEqual(decisionOf("superseded"));
-    await expect(run.finish()).rejects.toMatchObject({ code: "PLAN_CHANGED" });
-    expect((await sink.open(stored)).state).toEqual({ kind: "superseded", decision: decisionOf("superseded") });
-
-    await publishStaged(sink, next);
-    await expect(run.finish()).rejects.toMatchObject({ code: "PLAN_CHANGED" });
-    expect(await run.create(decisionDocument, decisionOf("approved"))).toEqual(decisionOf("superseded"));
-    expect([await idsIn(database), await statesIn(database)]).toEqual([published(mode), ["superseded", "published"]]);
-    expect(await leftTables(database)).toEqual([]);
-  });
-
-  test("of decisions that race, each caller gets the first one", async () => {
-    await using database = await postgres.server().createDatabase();
-    await using sink = stagedSink(database, { mode: "append" });
-    const { stored } = await holdStaged(sink, stagedPlan(sink.planTarget));
-    const kinds = ["approved", "discarded", "superseded", "approved"] as const;
-    const sinks = kinds.map(() => stagedSink(database, { mode: "append" }));
-    try {
-      const runs = await Promise.all(sinks.map((one) => one.open(stored)));
-      const told = await Promise.all(
-        runs.map((run, index) => run.create(decisionDocument, decisionOf(kinds[index] ?? "approved", `${index}`))),
-      );
-      expect(new Set(told.map((one) => JSON.stringify(one))).size).toBe(1);
-      expect(await sink.open(stored)).toMatchObject({ state: { decision: told[0] } });
-    } finally {
-      await Promise.all(sinks.map((one) => one[Symbol.asyncDispose]()));
-    }
   });
 
   test("the first verdict stands, byte for byte, and others adopt it", async () => {

@@ -30,8 +30,8 @@ export function appendMode(tools: ModeTools): Mode {
     kind: "append",
     rowsAt: () => name,
     async prepare(session, plan, { mayCreate }) {
-      const columns = await prepareTable(session, tools, plan, mayCreate);
-      if ((await findTable(session, name))?.secured === true) {
+      const { columns, secured } = await prepareTable(session, tools, plan, mayCreate);
+      if (secured) {
         throw new JobError(
           "PERMISSION",
           `checking table ${showTable(name)}: its row-level security applies to this role, and Postgres cannot COPY into such a table`,
@@ -90,7 +90,7 @@ async function prepareTable(
   { name, spec }: ModeTools,
   plan: Plan,
   mayCreate: boolean,
-): Promise<TargetColumn[]> {
+): Promise<{ readonly columns: TargetColumn[]; readonly secured: boolean }> {
   let found = await findTable(session, name);
   if (found === undefined && mayCreate && spec.create) {
     // Several attempts may start at once. The lock is the transaction's.
@@ -106,7 +106,7 @@ async function prepareTable(
       hint: `a crash of the server would empty it, and leave the record that its rows are there; ALTER TABLE ${quoteTable(name)} SET LOGGED`,
     });
   }
-  return fitColumns(name, found, outputColumns(plan.contract));
+  return { columns: fitColumns(name, found, outputColumns(plan.contract)), secured: found.secured };
 }
 
 export function noSuchTable(name: TableName): JobError {
@@ -130,7 +130,7 @@ export function upsertMode(tools: ModeTools): Mode {
     rowsAt: () => name,
     async prepare(session, plan, { mayCreate }) {
       requireKey(spec.key, outputColumns(plan.contract));
-      const columns = await prepareTable(session, tools, plan, mayCreate);
+      const { columns } = await prepareTable(session, tools, plan, mayCreate);
       await requireUnique(session, name, spec.key);
       if ((await oidOf(session, tableOf(plan))) === undefined) {
         if (!mayCreate) {
@@ -436,7 +436,7 @@ export function stagedMode(tools: ModeTools, modeAt: (tools: ModeTools) => Mode)
 async function prepareTarget(session: Session, tools: ModeTools, plan: Plan): Promise<TargetColumn[]> {
   const { name, spec } = tools;
   requireKey(spec.key, outputColumns(plan.contract));
-  const columns = await prepareTable(session, tools, plan, true);
+  const { columns } = await prepareTable(session, tools, plan, true);
   if (spec.key.length > 0) {
     await requireUnique(session, name, spec.key);
   }

@@ -5,7 +5,8 @@ import type { TableName, TargetColumn } from "../table.js";
 import { type Control, type PostgresTarget, hasControlTables, makeControlTables } from "../control.js";
 import type { RefuseNewer } from "../newer-runs.js";
 import type { RetryTools } from "../../../base/retry.js";
-import type { RowSpool, SpilledCopy } from "../copy-binary.js";
+import type { Spool } from "../../../base/spool.js";
+import type { SpilledCopy } from "../copy-binary.js";
 import type { ConnectionSettings } from "../connect.js";
 
 /**
@@ -113,7 +114,7 @@ export interface PostgresSinkOptions {
   /** Name and version of this program. */
   readonly program: string;
   /** Takes files of rows; closed with the sink. */
-  readonly spool: RowSpool;
+  readonly spool: Spool;
 }
 
 /** What the steps of a run work with: the target, its control tables, its write mode, and how a call is retried. */

@@ -20,27 +20,25 @@ function listsOf({ offsets, child, valid }: ListColumn): unknown[] {
 
 const lists = [[9, 9, 9], [1], null, [], [2, null, 3], [4]];
 
-describe("rows of lists from the middle of a column", () => {
-  test.each([
-    ["int32", "int64"],
-    ["int64", "int64"],
-    ["uint8", "float32"],
-    ["float64", "float32"],
-  ] as [ElementType, NumericTensorType][])(
-    "rows of lists from the middle of a column of %s become lists of %s",
-    (from, dtype) => {
-      const cast = castOf(from, dtype, rules) ?? "copy";
-      const found = castLists(dtype, listColumn(from, lists), cast, { from: 1, to: 5, missing: "bad_row" });
-      const numbers = [[1], null, [], [2, null, 3]];
-      const asDue = (value: number | null): unknown => (value === null || dtype !== "int64" ? value : BigInt(value));
-      expect(listsOf(found)).toEqual(numbers.map((list) => list && list.map(asDue)));
-    },
-  );
+test.each([
+  ["int32", "int64"],
+  ["int64", "int64"],
+  ["uint8", "float32"],
+  ["float64", "float32"],
+] as [ElementType, NumericTensorType][])(
+  "rows of lists from the middle of a column of %s become lists of %s",
+  (from, dtype) => {
+    const cast = castOf(from, dtype, rules) ?? "copy";
+    const found = castLists(dtype, listColumn(from, lists), cast, { from: 1, to: 5, missing: "bad_row" });
+    const numbers = [[1], null, [], [2, null, 3]];
+    const asDue = (value: number | null): unknown => (value === null || dtype !== "int64" ? value : BigInt(value));
+    expect(listsOf(found)).toEqual(numbers.map((list) => list && list.map(asDue)));
+  },
+);
 
-  test("rows of lists from the middle of a column have NaN for NULL if missing values are NaN", () => {
-    const options = { from: 4, to: 5, missing: "nan" } as const;
-    expect(listsOf(castLists("float32", listColumn("float32", lists), "copy", options))).toEqual([[2, Number.NaN, 3]]);
-  });
+test("rows of lists from the middle of a column have NaN for NULL if missing values are NaN", () => {
+  const options = { from: 4, to: 5, missing: "nan" } as const;
+  expect(listsOf(castLists("float32", listColumn("float32", lists), "copy", options))).toEqual([[2, Number.NaN, 3]]);
 });
 
 describe("integers of up to 32 bits become ones of 64", () => {

@@ -1,13 +1,18 @@
-import { readFile, writeFile } from "node:fs/promises";
+import { spawnSync } from "node:child_process";
+import { existsSync } from "node:fs";
+import { mkdir, open, readFile, writeFile } from "node:fs/promises";
+import { hostname } from "node:os";
 import { join } from "node:path";
-import { describe, expect, test, vi } from "vitest";
-import { openParquetDecoder } from "#src/formats/parquet/decoder.js";
-import { readFooter } from "#src/formats/parquet/footer.js";
-import { placeAfter } from "#src/formats/parquet/duckdb.js";
+import { afterEach, describe, expect, test, vi } from "vitest";
 import type { SliceRequest } from "#src/formats/format.js";
+import { openParquetDecoder } from "#src/formats/parquet/decoder.js";
+import { placeAfter } from "#src/formats/parquet/duckdb.js";
+import { exactTables } from "#src/formats/parquet/exact-table.js";
+import { readFooter } from "#src/formats/parquet/footer.js";
 import type { Projection } from "#src/models/binding/contract.js";
 import { ref } from "../../../support/batches.js";
 import { scratch } from "../../../support/job.js";
+import { makeNanosUtc } from "../../../support/parquet-patches.js";
 import { connectToDuckDb, writeRows } from "../../../support/parquet.js";
 
 const projection = {
@@ -147,4 +152,63 @@ test("where a shard among several is damaged in its middle, the rows before come
   await expect(reading()).rejects.toThrow(`reading ${damaged}: row group ${damagedGroup}`);
 
   expect(due).toBe(rows + damagedGroup * groupRows);
+});
+
+/** The bytes of a whole copy, and those of its shard. */
+async function copyIn(
+  folder: string,
+  before: () => Promise<void> = async () => await Promise.resolve(),
+): Promise<{ copied: Buffer; whole: Buffer; copies: string }> {
+  vi.stubEnv("TMPDIR", folder);
+  const path = join(folder, "a.parquet");
+  await writeRows(path, "SELECT make_timestamp_ns(i) AS t FROM range(5000) r(i)");
+  await makeNanosUtc(path);
+  const [footer, wholeFile] = [await readFooter({ path }), await readFile(path)];
+  await using tables = exactTables();
+  const ranges = [{ start: 4, end: footer.pagesEnd }];
+  const shard = { file: { path, name: "a" }, footer, columns: new Map([["t", "timestamp[ns]"]] as const), ranges };
+  await before();
+  const copied = await tables.use(shard, async () => await readFile(join(tables.folder, "1.spool")));
+  return { copied, whole: wholeFile, copies: tables.folder };
+}
+
+/** Lets the system read and write a half of what it is given. */
+async function halve(): Promise<void> {
+  await using handle = await open(import.meta.filename);
+  const methods = Object.getPrototypeOf(handle) as Record<"read" | "write", (...given: unknown[]) => unknown>;
+  for (const name of ["read", "write"] as const) {
+    const wholeFile = methods[name];
+    vi.spyOn(methods, name).mockImplementation(function (this: unknown, bytes, offset, length, position) {
+      return wholeFile.call(this, bytes, offset, Math.ceil(Number(length) / 2), position);
+    });
+  }
+}
+
+afterEach(() => {
+  vi.restoreAllMocks();
+  vi.unstubAllEnvs();
+});
+
+test("a copy is whole where the system reads and writes a part of what it is given", async () => {
+  const { copied, whole: wholeFile } = await copyIn(scratch.path, halve);
+
+  expect(copied.length).toBe(wholeFile.length);
+  expect(copied.filter((byte, at) => byte !== wholeFile[at]).length, "the one that says UTC").toBe(1);
+});
+
+test("copies that a killed process left are removed, those of others stay", async () => {
+  const { pid } = spawnSync("true");
+  const host = hostname().replaceAll(/[^A-Za-z0-9-]/g, "_");
+  const [dead, alive, away] = [
+    `${host}.${pid}.00000000`,
+    `${host}.${process.ppid}.00000000`,
+    `other.${pid}.00000000`,
+  ].map((writer) => join(scratch.path, `infer-batch-spool-${process.getuid?.()}/${writer}.copies`));
+  for (const folder of [dead, alive, away]) {
+    await mkdir(folder ?? "", { recursive: true });
+  }
+
+  const { copies } = await copyIn(scratch.path);
+
+  expect([dead, alive, away, copies].map((folder) => existsSync(folder ?? ""))).toEqual([false, true, true, false]);
 });

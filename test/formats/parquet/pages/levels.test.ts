@@ -5,15 +5,17 @@ import type { ColumnType } from "#src/columns/types.js";
 import { openParquetDecoder } from "#src/formats/parquet/decoder.js";
 import { readFooter } from "#src/formats/parquet/footer.js";
 import { parsePageHeader } from "#src/formats/parquet/pages/page-header.js";
+import { countLevels } from "#src/formats/parquet/pages/runs.js";
 import type { Projection } from "#src/models/binding/contract.js";
 import { emptyContract } from "../../../support/batches.js";
 import { scratch, scratchFolder } from "../../../support/job.js";
 import { outputRows, partNames } from "../../../support/output.js";
-import { writeRows } from "../../../support/parquet.js";
 import { type TinyFile, tinyParquet } from "../../../support/parquet-bytes.js";
 import { packedRun, repeatedRun } from "../../../support/parquet-runs.js";
 import { carryAll } from "../../../support/parquet-units.js";
+import { writeRows } from "../../../support/parquet.js";
 import { hasPyarrow, runPython } from "../../../support/pyarrow.js";
+import { randomOf } from "../../../support/random.js";
 import { patch, shardJob } from "../../../support/shards.js";
 import { shownCli } from "../../../support/shown.js";
 
@@ -50,65 +52,63 @@ function levels(...runs: readonly (readonly number[])[]): number[] {
 /** All three values are there. */
 const all = repeatedRun(1, 3, 1);
 
-describe("a list's levels", () => {
-  test("the levels of a list over two rows are read", async () => {
-    expect(await readTiny({ levels: levels(packedRun([0, 1, 0], 1), all) })).toEqual({ rows: 2 });
-    expect(await readTiny({ levels: levels(packedRun([0, 0, 1, 1, 1, 1, 1, 1], 1), all) })).toEqual({ rows: 2 });
-  });
+test("the levels of a list over two rows are read", async () => {
+  expect(await readTiny({ levels: levels(packedRun([0, 1, 0], 1), all) })).toEqual({ rows: 2 });
+  expect(await readTiny({ levels: levels(packedRun([0, 0, 1, 1, 1, 1, 1, 1], 1), all) })).toEqual({ rows: 2 });
+});
 
-  test.each<{ what: string; file: Partial<TinyFile>; says: string }>([
-    {
-      what: "begin inside a row",
-      file: { levels: levels(packedRun([1, 0, 0], 1), all) },
-      says: "its first repetition level is 1, not 0: it begins inside a row",
-    },
-    {
-      what: "are fewer than the page's values",
-      file: { levels: levels(repeatedRun(0, 2, 1), all) },
-      says: "it has levels for 2 values, its header promises 3",
-    },
-    {
-      what: "say less of what is NULL than the page has values",
-      file: { levels: levels(packedRun([0, 1, 0], 1), repeatedRun(1, 2, 1)) },
-      says: "it has levels for 2 values, its header promises 3",
-    },
-    {
-      what: "begin more rows than there are",
-      file: { levels: levels(repeatedRun(0, 3, 1), all) },
-      says: "its repetition levels begin 3 rows, the row group has 2",
-    },
-    {
-      what: "begin fewer rows than there are",
-      file: { levels: levels(packedRun([0, 1, 1], 1), all) },
-      says: "its repetition levels begin 1 rows, the row group has 2",
-    },
-    {
-      what: "end behind the page",
-      file: { levels: [255, 255, 0, 0, ...packedRun([0, 1, 0], 1), ...levels(all)] },
-      says: "its levels end in the middle",
-    },
-    {
-      what: "are in an encoding that is out of use",
-      file: { levels: levels(packedRun([0, 1, 0], 1), all), levelEncoding: 4 },
-      says: "levels of encoding 4 are not supported",
-    },
-    {
-      what: "lie in a page that claims to be larger, when unpacked, than its column chunk",
-      file: { levels: levels(all, all), codec: 2, unpackedBytes: 2 ** 31 - 1, chunkUnpackedBytes: 100 },
-      says: "the page at byte 4 claims 2147483647 bytes when unpacked, its column chunk 100",
-    },
-    {
-      what: "lie in a page that claims less than no values",
-      file: { levels: levels(all, all), pageValues: -3 },
-      says: "the page at byte 4 claims -3 values",
-    },
-  ])("a list's levels that $what are refused", async ({ file, says }) => {
-    const { rows, error = "" } = await readTiny(file);
+test.each<{ what: string; file: Partial<TinyFile>; says: string }>([
+  {
+    what: "begin inside a row",
+    file: { levels: levels(packedRun([1, 0, 0], 1), all) },
+    says: "its first repetition level is 1, not 0: it begins inside a row",
+  },
+  {
+    what: "are fewer than the page's values",
+    file: { levels: levels(repeatedRun(0, 2, 1), all) },
+    says: "it has levels for 2 values, its header promises 3",
+  },
+  {
+    what: "say less of what is NULL than the page has values",
+    file: { levels: levels(packedRun([0, 1, 0], 1), repeatedRun(1, 2, 1)) },
+    says: "it has levels for 2 values, its header promises 3",
+  },
+  {
+    what: "begin more rows than there are",
+    file: { levels: levels(repeatedRun(0, 3, 1), all) },
+    says: "its repetition levels begin 3 rows, the row group has 2",
+  },
+  {
+    what: "begin fewer rows than there are",
+    file: { levels: levels(packedRun([0, 1, 1], 1), all) },
+    says: "its repetition levels begin 1 rows, the row group has 2",
+  },
+  {
+    what: "end behind the page",
+    file: { levels: [255, 255, 0, 0, ...packedRun([0, 1, 0], 1), ...levels(all)] },
+    says: "its levels end in the middle",
+  },
+  {
+    what: "are in an encoding that is out of use",
+    file: { levels: levels(packedRun([0, 1, 0], 1), all), levelEncoding: 4 },
+    says: "levels of encoding 4 are not supported",
+  },
+  {
+    what: "lie in a page that claims to be larger, when unpacked, than its column chunk",
+    file: { levels: levels(all, all), codec: 2, unpackedBytes: 2 ** 31 - 1, chunkUnpackedBytes: 100 },
+    says: "the page at byte 4 claims 2147483647 bytes when unpacked, its column chunk 100",
+  },
+  {
+    what: "lie in a page that claims less than no values",
+    file: { levels: levels(all, all), pageValues: -3 },
+    says: "the page at byte 4 claims -3 values",
+  },
+])("a list's levels that $what are refused", async ({ file, says }) => {
+  const { rows, error = "" } = await readTiny(file);
 
-    expect(rows).toBe(0);
-    expect(error).toContain("reading a.parquet: row group 0 (rows 0 to 1), column `x`: ");
-    expect(error).toContain(says);
-  });
+  expect(rows).toBe(0);
+  expect(error).toContain("reading a.parquet: row group 0 (rows 0 to 1), column `x`: ");
+  expect(error).toContain(says);
 });
 
 const nested = `CASE WHEN i % 7 = 3 THEN NULL ELSE list_transform(range(i % 5), lambda x: CASE WHEN x % 3 = 1 THEN NULL ELSE x + i END) END AS l,
@@ -202,4 +202,59 @@ test("a run over a shard whose lists begin inside a row ends when the spans befo
   await job.rewrite({ name: "flat", output: { columns: ["id", "k", "s"], parquet: { path: "flat" } } });
   expect(await shownCli(["run", job.spec, "--quiet"], scratch.path)).toBe("exit 0\n");
   expect((await outputRows(join(scratch.path, "flat"))).length).toBe(2400);
+});
+
+/** Counts where other bytes lie before and behind. */
+function count(runs: readonly number[], most: number, levelsRead: number): { first: number; zeros: number } {
+  const bytes = Uint8Array.from([255, 255, ...runs, 255, 255, 255, 255]);
+  return countLevels(bytes, { at: 2, end: 2 + runs.length, most }, levelsRead);
+}
+
+test.each([1, 2, 3, 4, 7, 12])("levels up to %i are counted, repeated and packed", (most) => {
+  const random = randomOf(most);
+  const width = Math.ceil(Math.log2(most + 1));
+  for (let round = 0; round < 200; round += 1) {
+    const levelsRead = [];
+    const runs: number[] = [];
+    for (let left = Math.floor(random() * 6); left >= 0; left -= 1) {
+      const length = 1 + Math.floor(random() * 40);
+      if (random() < 0.5) {
+        const level = Math.floor(random() * (most + 1));
+        runs.push(...repeatedRun(level, length, width));
+        levelsRead.push(...Array.from({ length }, () => level));
+      } else {
+        const size = left === 0 ? length : Math.ceil(length / 8) * 8;
+        const some = Array.from({ length: size }, () => Math.floor(random() * (most + 1)));
+        runs.push(...packedRun(some, width));
+        levelsRead.push(...some);
+      }
+    }
+    const due = 1 + Math.floor(random() * levelsRead.length); // what is behind them does not count
+    const expected = { first: levelsRead[0], zeros: levelsRead.slice(0, due).filter((level) => level === 0).length };
+    expect(count(runs, most, due)).toEqual(expected);
+  }
+});
+
+describe("levels are refused", () => {
+  test.each<{ what: string; runs: number[]; most: number; due?: number; says: string }>([
+    {
+      what: "that are too few",
+      runs: repeatedRun(1, 6, 1),
+      most: 1,
+      says: "levels for 6 values, its header promises 7",
+    },
+    { what: "that are not there", runs: [], most: 1, says: "levels for 0 values" },
+    { what: "in a run of none", runs: repeatedRun(1, 0, 1), most: 1, says: "levels for 0 values" },
+    { what: "in a run that is cut off", runs: [2 * 2 + 1, 255], most: 1, due: 16, says: "levels for 0 values" },
+    {
+      what: "that are too high, repeated",
+      runs: repeatedRun(3, 7, 2),
+      most: 2,
+      says: "the level 3, where 2 is the highest",
+    },
+    { what: "that are too high, packed", runs: packedRun([0, 3, 0, 0, 0, 0, 0], 2), most: 2, says: "the level 3" },
+  ])("$what", ({ runs, most, due = 7, says }) => {
+    expect(() => count(runs, most, due)).toThrow(says);
+    expect(() => count(runs, most, due)).toThrow(RangeError);
+  });
 });

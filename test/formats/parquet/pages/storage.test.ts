@@ -80,16 +80,14 @@ async function compareRows(folder: string): Promise<Record<string, string>> {
 
 const fixtures = join(projectFolder, "fixtures");
 
-describe("the fixtures", () => {
-  test("the types of the fixtures' columns are read without DuckDB as DuckDB reads them", async () => {
-    expect(await compareColumns(fixtures)).toContain("data/wine/part-00000.parquet");
-  });
+test("the types of the fixtures' columns are read without DuckDB as DuckDB reads them", async () => {
+  expect(await compareColumns(fixtures)).toContain("data/wine/part-00000.parquet");
+});
 
-  test("the fixtures have rows that are read without DuckDB, as DuckDB reads them", async () => {
-    const found = await compareRows(fixtures);
-    expect(found).toMatchObject({ "data/cancer/part-00000.parquet": "equal", "golden/wine-forest.parquet": "equal" });
-    expect(Object.values(found).filter((how) => how !== "equal" && how !== "left to DuckDB")).toEqual([]);
-  });
+test("the fixtures have rows that are read without DuckDB, as DuckDB reads them", async () => {
+  const found = await compareRows(fixtures);
+  expect(found).toMatchObject({ "data/cancer/part-00000.parquet": "equal", "golden/wine-forest.parquet": "equal" });
+  expect(Object.values(found).filter((how) => how !== "equal" && how !== "left to DuckDB")).toEqual([]);
 });
 
 describe(`Apache Parquet's test files${corpusNote}`, () => {
@@ -119,37 +117,31 @@ async function bothOf(path: string): Promise<{ ours: SourceColumn[] | undefined;
   return { ours: plainColumns(footer.leaves), duckdb: await duckDbColumns(path) };
 }
 
-describe("only DuckDB tells the columns of a file", () => {
-  test("only DuckDB determines the column types of a GeoParquet file, whose bytes are geometries", async () => {
-    const path = join(scratch.path, "a.parquet");
-    const geo = {
-      version: "1.0.0",
-      primary_column: "g",
-      columns: { g: { encoding: "WKB", geometry_types: ["Point"] } },
-    };
-    await writeRows(
-      path,
-      "SELECT encode('point') AS g, 1.5::DOUBLE AS x",
-      `KV_METADATA {geo: '${JSON.stringify(geo)}'}`,
-    );
-    const { ours, duckdb } = await bothOf(path);
-    expect(duckdb[0]?.sourceType).toBe("GEOMETRY");
-    expect(ours).toBe(undefined);
-  });
+test("only DuckDB determines the column types of a GeoParquet file, whose bytes are geometries", async () => {
+  const path = join(scratch.path, "a.parquet");
+  const geo = {
+    version: "1.0.0",
+    primary_column: "g",
+    columns: { g: { encoding: "WKB", geometry_types: ["Point"] } },
+  };
+  await writeRows(path, "SELECT encode('point') AS g, 1.5::DOUBLE AS x", `KV_METADATA {geo: '${JSON.stringify(geo)}'}`);
+  const { ours, duckdb } = await bothOf(path);
+  expect(duckdb[0]?.sourceType).toBe("GEOMETRY");
+  expect(ours).toBe(undefined);
+});
 
-  test.each([
-    { what: "without a name", columns: "1 AS a, 2 AS b", rename: { b: "" } },
-    { what: "whose name ends in the middle, for DuckDB's interface", columns: "1 AS abc", rename: { abc: "a\0c" } },
-    { what: "whose name is no UTF-8", columns: "1 AS abc", rename: { abc: "a\xFFc" } },
-  ])("only DuckDB tells the columns of a file with columns $what", async ({ columns, rename }) => {
-    const path = join(scratch.path, "a.parquet");
-    await writeRows(path, `SELECT ${columns}`);
-    expect((await bothOf(path)).ours).not.toBe(undefined);
-    for (const [from, to] of Object.entries(rename)) {
-      await renameColumn(path, from, to);
-    }
-    expect(plainColumns((await readFooter({ path })).leaves)).toBe(undefined);
-  });
+test.each([
+  { what: "without a name", columns: "1 AS a, 2 AS b", rename: { b: "" } },
+  { what: "whose name ends in the middle, for DuckDB's interface", columns: "1 AS abc", rename: { abc: "a\0c" } },
+  { what: "whose name is no UTF-8", columns: "1 AS abc", rename: { abc: "a\xFFc" } },
+])("only DuckDB tells the columns of a file with columns $what", async ({ columns, rename }) => {
+  const path = join(scratch.path, "a.parquet");
+  await writeRows(path, `SELECT ${columns}`);
+  expect((await bothOf(path)).ours).not.toBe(undefined);
+  for (const [from, to] of Object.entries(rename)) {
+    await renameColumn(path, from, to);
+  }
+  expect(plainColumns((await readFooter({ path })).leaves)).toBe(undefined);
 });
 
 /** In the schema and in the chunks; `to`: bytes, as many. */

@@ -7,46 +7,10 @@ import { s3Plan, s3World, type S3World } from "../../../support/s3-sink-world.js
 import { begun } from "../../../support/sinks.js";
 
 const s3 = useS3();
-const isAnswer = (request: string): boolean => /^PUT .*\/answers\//.test(request);
 const answerNames = async (at: S3World): Promise<string[]> =>
   (await at.names()).filter((name) => name.includes("/answers/"));
 
 s3.describe("answers that are kept in S3", () => {
-  test.each([
-    ["the store is busy", s3Error(503, "SlowDown")],
-    ["the response is lost", { kind: "lose" } as const],
-    ["bytes are damaged on the way", { kind: "damage" } as const],
-  ])("answers are kept in S3 at the second try when %s", async (_, twist) => {
-    await using at = await s3World(s3.server());
-    await using sink = await at.open();
-    const journal = (await begun(sink, s3Plan())).run.answers();
-    let met = 0;
-    at.proxy.twist = (request) => {
-      met += isAnswer(request) ? 1 : 0;
-      return isAnswer(request) && met === 1 ? twist : undefined;
-    };
-    await journal.keep(answersOf(1, 2));
-    await journal.keep(answersOf(3));
-    expect(met).toBeGreaterThan(1);
-    expect(await answersIn(journal)).toEqual(inOrder(answersOf(1, 2, 3)));
-    expect(await answerNames(at)).toHaveLength(2);
-  });
-
-  test("a store that stays away ends an attempt that keeps answers with 75, and what it kept before is read", async () => {
-    await using at = await s3World(s3.server());
-    await using sink = await at.open({ retrySeconds: 0.2 });
-    const journal = (await begun(sink, s3Plan())).run.answers();
-    await journal.keep(answersOf(1));
-    at.proxy.twist = (request) => (isAnswer(request) ? s3Error(503, "SlowDown") : undefined);
-    await expect(journal.keep(answersOf(2))).rejects.toMatchObject({ code: "OBJECT_STORE", exitCode: 75 });
-    at.proxy.twist = undefined;
-    await using next = await at.open();
-    const resumed = (await begun(next, s3Plan())).run.answers();
-    expect(await answersIn(resumed)).toEqual(answersOf(1));
-    await journal.keep(answersOf(3));
-    expect(await answersIn(resumed)).toEqual(inOrder(answersOf(1, 3)));
-  });
-
   test("objects of answers that are damaged, or gone since they were listed, are left out", async () => {
     await using at = await s3World(s3.server());
     await using sink = await at.open();

@@ -1,0 +1,473 @@
+import { realpath } from "node:fs/promises";
+import { isAbsolute, relative, resolve, sep } from "node:path";
+import { outputColumns } from "../models/binding/contract.js";
+import { outputRowBytes } from "../models/binding/row-bytes.js";
+import { type DuckDbOptions, openDuckDbLazily } from "../duckdb/instance.js";
+import { decoderByFormat } from "../formats/by-format.js";
+import type { Decoder } from "../formats/format.js";
+import type { ParquetOptions } from "../formats/parquet/duckdb.js";
+import type { FileKind, ModelCache, RemoteOptions } from "../models/places/cache.js";
+import { fileModels } from "../models/places/model-file.js";
+import type { ModelPin, ModelSource, ResolvedModel } from "../models/places/place.js";
+import { proxiesOf } from "../base/http/request.js";
+import { type StorePlace, openStoreAt, storeUrl } from "../stores/objects/open.js";
+import type { ObjectStore, RequestOptions } from "../stores/objects/store.js";
+import { runIdOf } from "../run/plan/identity.js";
+import type { Plan } from "../run/plan/plan.js";
+import { type OpenKeyDuckDb, openParquetSink } from "../targets/parquet/sink.js";
+import { layoutOf, plannedLayout } from "../targets/parquet/layout.js";
+import { type Sink, commitConcurrency } from "../targets/target.js";
+import type { Secrets } from "../targets/postgres/connect.js";
+import type { InputSpec, StoreSpec } from "./jobfile/input-spec.js";
+import type { JobSpec } from "./jobfile/job-spec.js";
+import type { LoadedSpec } from "./jobfile/load.js";
+import type { ModelSpec } from "./jobfile/model-spec.js";
+import type { ParquetOutputSpec, PostgresOutputSpec, StoreOutputSpec, TargetSpecs } from "./jobfile/output-spec.js";
+import { secretFile } from "./jobfile/secrets.js";
+import { anyValue } from "./jobfile/template.js";
+import {
+  isHttpUri,
+  isHubUri,
+  isMlflowUri,
+  isObjectUri,
+  objectFolder,
+  objectUriText,
+  parseObjectUri,
+} from "./jobfile/uri.js";
+import type { OutputFolder, Source } from "../sources/source.js";
+import type { DiskPlan } from "../stores/disk-rehearsal.js";
+import { nodeFileSystem, openDiskStore } from "../stores/disk.js";
+import { cacheFolder } from "../base/cache-folder.js";
+import type { MemoryBudget } from "../base/memory-budget.js";
+import { sha256Of } from "../base/sha256.js";
+import { type Spool, openSpool, spoolRoot } from "../base/spool.js";
+import { type AttemptServices, programVersion } from "./attempt.js";
+import { refuseSmallAddressSpace } from "./machine.js";
+import { readSecret } from "./reading.js";
+import { combineSources } from "../sources/listing.js";
+import { diskSource } from "../sources/disk.js";
+import type { OtherFolders } from "../targets/parquet/other-runs.js";
+import type { OutputPattern } from "./jobfile/fill-document.js";
+
+/*
+ * What a spec can name, a line each: its key or form there, and how it is opened, whose code is loaded only then. Its keys,
+ * each with its class, are in `jobfile/`. Other lists: stores in `stores/objects/open.ts`, protocols of servers in
+ * `served-models.ts`, readers of units in `threads/serve-units.ts`, checks in `checks/checks.ts`, commands in `cli/program.ts`.
+ */
+
+/** The targets, by their keys in `output`. */
+const targets: { readonly [Key in keyof TargetSpecs]-?: TargetKind<NonNullable<TargetSpecs[Key]>> } = {
+  parquet: { name: ({ path }) => path, open: openParquet, load: () => import("../targets/parquet/part-file.js") },
+  postgres: { name: ({ table }) => table, open: openInPostgres, load: () => import("../targets/postgres/sink.js") },
+};
+
+/** Where models come from. The first one that owns a URI resolves it. */
+const places: readonly PlaceKind[] = [
+  { owns: isObjectUri, open: openObjectModels },
+  { owns: isHttpUri, open: openHttpModels },
+  { owns: isHubUri, open: openHubModels },
+  { owns: isMlflowUri, open: openMlflowModels },
+  { owns: () => true, open: (_model, { folder, kind }) => Promise.resolve(fileModels(folder, kind?.open)) },
+];
+
+/** The formats of shards, by their names in `input.format`. */
+const formats: { readonly [Name in NonNullable<InputSpec["format"]>]: (options: ParquetOptions) => Promise<Decoder> } =
+  {
+    async parquet(options) {
+      return (await import("../formats/parquet/decoder.js")).openParquetDecoder(options);
+    },
+    async arrow(options) {
+      const { openArrowDecoder } = await import("../formats/arrow/decoder.js");
+      const { openShards } = await import("../formats/arrow/shards.js");
+      return openArrowDecoder({ ...options, areFiles: true, open: openShards() });
+    },
+  };
+
+interface TargetKind<Spec> {
+  /** Names the target in reports. */
+  readonly name: (spec: Spec) => string;
+  readonly open: (spec: Spec, options: SinkOptions) => Promise<Sink>;
+  /** Loads what the first span needs. */
+  readonly load: () => Promise<unknown>;
+}
+
+interface PlaceKind {
+  readonly owns: (uri: string) => boolean;
+  readonly open: (model: ModelPlace, options: ModelOptions) => Promise<ModelSource>;
+}
+
+/** What opens the adapters of a spec. */
+export interface Tools extends AttemptServices {
+  /** The folder of the spec. */
+  readonly folder: string;
+}
+
+/** Opens a decoder that loads the code of each format when the first shard of that format comes. */
+export function openDecoder({ input: { format, table } }: JobSpec, options: ParquetOptions): Decoder {
+  return decoderByFormat(table === undefined ? format : "parquet", {
+    parquet: () => formats.parquet(options),
+    arrow: () => formats.arrow(options),
+  });
+}
+
+/**
+ * Opens the source of the shards: the disk, and the store that the spec names. The code for that is loaded only then.
+ * @param golden a file that is read in addition to the shards; "": there is none
+ */
+export async function openSource(
+  input: InputSpec,
+  output: OutputFolder | undefined,
+  golden: string,
+  options: Tools,
+): Promise<Source> {
+  const { folder, writer, isDead } = options;
+  const inStore = output !== undefined && isObjectUri(output.folder);
+  const disk = diskSource({ folder, output: inStore ? undefined : output });
+  const uri = [...input.path, input.ready ?? "", golden].find(isObjectUri);
+  if (uri === undefined) {
+    return await ofTable(disk, input, resolve(folder, input.table ?? ""));
+  }
+  refuseSmallAddressSpace();
+  const { openReaderThread } = await import("../sources/reader.js");
+  const { place, requests } = placeOf(uri, input, options);
+  const reader = openReaderThread(place, requests); // first: it takes longest to start
+  const { objectSource } = await import("../sources/objects.js");
+  const { path, max_mb: maxMb } = input.spool;
+  const root = spoolRoot(folder, path);
+  const spool = openSpool({ root, writer, use: "in", isDead, maxBytes: maxMb * 1024 * 1024 });
+  const files = combineSources({
+    disk,
+    objects: objectSource({ reader, spool, output: inStore ? output : undefined }),
+  });
+  return await ofTable(
+    files,
+    input,
+    isObjectUri(input.table ?? "") ? spool.folder : resolve(folder, input.table ?? ""),
+  );
+}
+
+/** The source of a table's rows, where the spec names one. @param folder in which files are when they are read */
+async function ofTable(files: Source, { table, at = "latest" }: InputSpec, folder: string): Promise<Source> {
+  if (table === undefined) {
+    return files;
+  }
+  const { openLakeTools } = await import("./duckdb.js");
+  const { tableSource } = await import("../sources/lake/source.js");
+  const real = await realpath(folder).catch(() => folder); // a folder that is not there is reported when it is read
+  return tableSource(files, { table, at, folder: real, tools: await openLakeTools(real) });
+}
+
+type PlaceSpec = StoreSpec & Pick<StoreOutputSpec, "sse">;
+
+function placeOf(
+  uri: string,
+  spec: PlaceSpec,
+  { retry, signal }: Tools,
+): { readonly place: StorePlace; readonly requests: RequestOptions } {
+  const { endpoint, region, path_style: pathStyle, request_payer: requestPayer, timeouts, sse: encryption } = spec;
+  const { connect = 10, silence = 20, request = 300 } = timeouts ?? {};
+  const settings = { endpoint, region, pathStyle, requestPayer, encryption };
+  return {
+    place: { scheme: parseObjectUri(uri).scheme, settings },
+    requests: {
+      timeouts: { connectMs: connect * 1000, silenceMs: silence * 1000, requestMs: request * 1000 },
+      retry,
+      signal,
+    },
+  };
+}
+
+async function openStore(uri: string, spec: PlaceSpec, options: Tools): Promise<ObjectStore> {
+  const { place, requests } = placeOf(uri, spec, options);
+  return await openStoreAt(place, requests);
+}
+
+/** Identifies the store that `uri` is in: its URL; empty for the one of AWS, Google or Azure. */
+function urlOfStore(uri: string, { endpoint }: StoreSpec): string {
+  return storeUrl({ scheme: parseObjectUri(uri).scheme, settings: { endpoint } });
+}
+
+/** What an attempt is allowed to do that is refused by default. */
+export interface Permissions {
+  /** A new run may append to a table that has the rows of earlier runs. */
+  readonly allowDuplicates?: boolean;
+  /** A run may overwrite rows of a newer run. */
+  readonly allowOlder?: boolean;
+}
+
+export interface SinkOptions extends Tools {
+  readonly cores: number;
+  readonly memory: MemoryBudget;
+  readonly attempt: Permissions;
+  readonly outputPattern: OutputPattern;
+  readonly variablesOf: LoadedSpec["variablesOf"];
+  readonly where: LoadedSpec["where"];
+}
+
+/** Opens the target that a spec names. */
+export async function openSink(spec: JobSpec, options: SinkOptions): Promise<Sink> {
+  const sink = withTarget(spec, (kind, target) => kind.open(target, options));
+  if (sink === undefined) {
+    throw new Error("a spec without a target has passed its check");
+  }
+  return await sink;
+}
+
+/** Does something with the target that a spec names; undefined: its rows go through a pipe. */
+export function withTarget<T>(
+  { output }: JobSpec,
+  use: <Spec>(kind: TargetKind<Spec>, target: Spec) => T,
+): T | undefined {
+  const key = (Object.keys(targets) as (keyof TargetSpecs)[]).find((name) => output[name] !== undefined);
+  return key && use(targets[key] as TargetKind<unknown>, output[key]);
+}
+
+/** Where predictions are written as files, which are no input; undefined: nowhere, or in another store. */
+export function writtenTo(
+  { name, params, input, output: { parquet } }: JobSpec,
+  folder: string,
+): OutputFolder | undefined {
+  const inStore = parquet !== undefined && isObjectUri(parquet.path);
+  if (parquet === undefined || (inStore && urlOfStore(parquet.path, parquet) !== urlOfStore(parquet.path, input))) {
+    return undefined; // a bucket of the same name in another store
+  }
+  const path = inStore ? objectFolder(parquet.path) : resolve(folder, parquet.path);
+  const layout = layoutOf(path, runIdOf(name, params, sha256Of));
+  return { folder: layout.folder, part: layout.part(0) };
+}
+
+async function openInPostgres(postgres: PostgresOutputSpec, options: SinkOptions): Promise<Sink> {
+  // Loaded where it is used: a job that writes files starts the sooner.
+  const { connectionOf, openPostgresSink } = await import("../targets/postgres/sink.js");
+  const isFromFile = [postgres.url, postgres.password ?? ""].some((value) => secretFile(value) !== undefined);
+  const read = (): Promise<Secrets> => secretsOf(postgres, options);
+  return openPostgresSink({
+    spec: postgres,
+    settings: connectionOf({ ...postgres, ...(await read()) }, process.env, {
+      variables: options.variablesOf(urlKey),
+      reread: isFromFile ? read : undefined,
+    }),
+    retry: options.retry,
+    writer: options.writer,
+    allowDuplicates: options.attempt.allowDuplicates === true,
+    allowOlder: options.attempt.allowOlder === true,
+    program: `infer-batch ${programVersion}`,
+    spool: spoolOf(options, "rows", undefined),
+  });
+}
+
+const urlKey = ["output", "postgres", "url"];
+
+/** Reads URL and password as they are now. @throws JobError as `readSecret` */
+async function secretsOf({ url, password }: PostgresOutputSpec, { folder, where }: SinkOptions): Promise<Secrets> {
+  return {
+    url: await readSecret(url, { folder, key: where(urlKey) }),
+    password:
+      password === undefined
+        ? undefined
+        : await readSecret(password, { folder, key: where(["output", "postgres", "password"]) }),
+  };
+}
+
+async function openParquet(parquet: ParquetOutputSpec, options: SinkOptions): Promise<Sink> {
+  return isObjectUri(parquet.path) ? await openInStore(parquet, options) : openOnDisk(parquet, options);
+}
+
+function openOnDisk({ path, compression }: ParquetOutputSpec, options: SinkOptions): Sink {
+  const { outputPattern, writer, isDead, warn } = options;
+  const folder = resolve(options.folder, path);
+  const spool = spoolOf(options, "rows", undefined);
+  return openParquetSink({
+    folder,
+    target: shortPath(folder),
+    uri: path,
+    storeAt: (root) => openDiskStore({ root, fs: nodeFileSystem, writer, isDead }),
+    failure: "DISK",
+    duckdb: openDuckDbLazily({ ...encodingOptions(options), allowed: { folders: [folder, spool.folder] } }),
+    openKeyDuckDb: keyDuckDb(options, folder),
+    compression,
+    otherRunFolders: {
+      root: "",
+      ...patternsOf(outputPattern, (pattern) => resolve(options.folder, pattern).split(sep).slice(1)),
+    },
+    async rehearse(plan) {
+      const { rehearse } = await import("../stores/disk-rehearsal.js"); // which only dry runs need
+      return await rehearse(onDisk(folder, plan));
+    },
+    async close() {
+      await spool[Symbol.asyncDispose]();
+    },
+    spool,
+    writer,
+    warn,
+  });
+}
+
+function onDisk(folder: string, plan: Plan): DiskPlan {
+  const { runs, control, temporary, parts } = plannedLayout(folder, plan);
+  return {
+    folder,
+    working: [runs, control, temporary, ...(parts === folder ? [] : [parts])],
+    bytes: plan.input.rows * outputRowBytes(plan.contract),
+    columns: outputColumns(plan.contract).length,
+  };
+}
+
+async function openInStore(parquet: ParquetOutputSpec, options: SinkOptions): Promise<Sink> {
+  const { openStoreOfObjects } = await import("../stores/objects.js");
+  const { path, compression } = parquet;
+  const { writer, isDead, warn } = options;
+  const spool = spoolOf(options, "out", parquet.spool?.path);
+  const objects = await openStore(path, parquet, options);
+  const folder = objectFolder(path);
+  return openParquetSink({
+    folder,
+    target: folder,
+    uri: path,
+    storeAt: () => openStoreOfObjects({ objects, spool, writer, isDead }),
+    failure: "OBJECT_STORE",
+    duckdb: openDuckDbLazily({ ...encodingOptions(options), allowed: { folders: [spool.folder] } }),
+    openKeyDuckDb: keyDuckDb(options, spool.folder),
+    compression,
+    otherRunFolders: {
+      root: objectUriText({ ...parseObjectUri(folder), key: "" }),
+      ...patternsOf(options.outputPattern, (pattern) => parseObjectUri(objectFolder(pattern)).key.split("/")),
+    },
+    rehearse: () => Promise.resolve(["the right to write to the store, and its conditional requests"]),
+    async close() {
+      await spool[Symbol.asyncDispose]();
+      objects[Symbol.dispose]();
+    },
+    spool,
+    writer,
+    warn,
+  });
+}
+
+/** Opens a spool whose size needs no limit: "out" holds two parts at most, the others hold what memory cannot. */
+function spoolOf({ folder, writer, isDead }: SinkOptions, use: Spool["use"], path: string | undefined): Spool {
+  return openSpool({ root: spoolRoot(folder, path), writer, use, isDead, maxBytes: Number.POSITIVE_INFINITY });
+}
+
+/** Opens a DuckDB for the keys of all rows of a run: what does not fit in memory goes to a spool. */
+function keyDuckDb({ folder, writer, isDead, cores, memory }: SinkOptions, parts: string): OpenKeyDuckDb {
+  return async () => {
+    const root = spoolRoot(folder, undefined);
+    const spool = openSpool({ root, writer, use: "keys", isDead, maxBytes: Number.POSITIVE_INFINITY });
+    await spool.prepare();
+    const { duckDbBytes: memoryBytes } = memory;
+    const allowed = { folders: [parts] };
+    const duckdb = openDuckDbLazily({ threads: cores, memoryBytes, spillFolder: spool.folder, allowed });
+    return {
+      connect: () => duckdb.connect(),
+      async [Symbol.asyncDispose]() {
+        await duckdb[Symbol.asyncDispose]();
+        await spool[Symbol.asyncDispose]();
+      },
+    };
+  };
+}
+
+function patternsOf(
+  { job, series }: OutputPattern,
+  segmentsOf: (pattern: string) => readonly string[],
+): Omit<OtherFolders, "root"> {
+  return { job: segmentPatterns(segmentsOf(job)), series: segmentPatterns(segmentsOf(series)) };
+}
+
+/** Turns the segments of a path into names, or into a `RegExp` where a param is part of the name. */
+function segmentPatterns(segments: readonly string[]): (string | RegExp)[] {
+  return segments.map((segment) =>
+    segment.includes(anyValue) ? new RegExp(`^${segment.split(anyValue).map(escapeRegExp).join(".*")}$`) : segment,
+  );
+}
+
+function escapeRegExp(text: string): string {
+  return text.replaceAll(/[\\^$.*+?()[\]{}|]/g, "\\$&");
+}
+
+/** Returns a path relative to the working directory if it is below that. */
+export function shortPath(path: string): string {
+  const short = relative(process.cwd(), path);
+  return short !== "" && !short.startsWith("..") && !isAbsolute(short) ? short : path;
+}
+
+/**
+ * Returns how many threads and how much memory DuckDB uses to encode parts, which are encoded side by side. With one
+ * thread, the caller encodes the part itself and does not poll for another thread.
+ */
+function encodingOptions({ cores, memory }: SinkOptions): Pick<DuckDbOptions, "threads" | "memoryBytes"> {
+  return { threads: Math.max(1, Math.floor(cores / commitConcurrency)), memoryBytes: memory.duckDbBytes };
+}
+
+export interface ModelOptions extends Tools {
+  /** What is resolved. Default: models. */
+  readonly kind?: FileKind | undefined;
+}
+
+interface ModelPlace extends Pick<ModelSpec, "sha256" | "registry" | keyof StoreSpec> {
+  readonly path: string;
+}
+
+/** Resolves a model URI. @param planned the model that the plan of an unfinished run pins */
+export async function resolveModel(
+  model: ModelPlace,
+  options: ModelOptions,
+  planned?: ModelPin,
+): Promise<ResolvedModel> {
+  const kind = places.find(({ owns }) => owns(model.path));
+  if (kind === undefined) {
+    throw new Error(`no source of models for ${model.path}`);
+  }
+  using source = await kind.open(model, options);
+  const { path, sha256 } = model;
+  return await source.resolve(path, planned ?? (sha256 === undefined ? undefined : { sha256 }));
+}
+
+async function openObjectModels(model: ModelPlace, options: ModelOptions): Promise<ModelSource> {
+  const { objectModels } = await import("../models/places/objects.js");
+  const cache = await openCache(options);
+  return objectModels({
+    store: await openStore(model.path, model, options),
+    endpoint: urlOfStore(model.path, model),
+    cache,
+  });
+}
+
+async function openHttpModels(_model: ModelPlace, options: ModelOptions): Promise<ModelSource> {
+  const { httpModels } = await import("../models/places/https.js");
+  return httpModels(await remoteOptions(options));
+}
+
+async function openHubModels(_model: ModelPlace, options: ModelOptions): Promise<ModelSource> {
+  const { hubModels, hubSettings } = await import("../models/places/huggingface.js");
+  return hubModels({ ...(await remoteOptions(options)), ...(await hubSettings(process.env)) });
+}
+
+async function openMlflowModels(model: ModelPlace, options: ModelOptions): Promise<ModelSource> {
+  const { mlflowModels } = await import("../models/places/mlflow.js");
+  return mlflowModels({
+    ...(await remoteOptions(options)),
+    registryUrl: model.registry?.url,
+    env: process.env,
+    async openStore(uri, name) {
+      const { objectArtifacts } = await import("../models/places/objects.js");
+      const ofMlflow = uri.startsWith("s3:") ? process.env["MLFLOW_S3_ENDPOINT_URL"] : undefined;
+      const place = { ...model, endpoint: model.endpoint ?? ofMlflow };
+      const artifacts = { store: await openStore(uri, place, options), endpoint: urlOfStore(uri, place) };
+      return objectArtifacts(artifacts, uri, `model ${name}`);
+    },
+  });
+}
+
+async function remoteOptions(options: ModelOptions): Promise<RemoteOptions> {
+  const { retry, signal } = options;
+  return { cache: await openCache(options), retry, signal, findProxy: proxiesOf(process.env) };
+}
+
+/** Opens the cache of this machine's models. */
+export async function openCache({ writer, isDead, kind }: ModelOptions): Promise<ModelCache> {
+  const { openModelCache } = await import("../models/places/cache.js");
+  const folder = cacheFolder(kind === undefined ? "models" : `${kind.noun}s`);
+  return openModelCache({ folder, writer, isDead, ...(kind === undefined ? {} : { kind }) });
+}
