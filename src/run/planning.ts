@@ -77,14 +77,14 @@ export async function planRun(
 ): Promise<PlannedRuns> {
   const { spec } = context;
   const { model, version, origin } = resolved;
-  const kept = await withoutFiltered(context, decoder, listed);
+  const wanted = await withoutFiltered(context, decoder, listed);
   const [engine, all] = await both(
     loading,
     read.shards === undefined
-      ? readWhileOpening(context, loading, { decoder, listed: kept })
+      ? readWhileOpening(context, loading, { decoder, listed: wanted })
       : Promise.resolve(read.shards),
   );
-  const seen = ofShards(all, kept);
+  const seen = ofShards(all, wanted);
   const { shards, rows, schemas } = seen;
   const bind = (takenElsewhere?: ReadonlySet<string>): Promise<Contract> =>
     bindModel(context, seen, { decoder, model, engine, takenElsewhere });
@@ -98,7 +98,7 @@ export async function planRun(
   const { planTarget: target } = context.sink;
   const msPerRow = spec.commit_rows === "auto" ? await timeRow(engine, contract) : 0;
   const pinnedModel = { sha256: model.sha256, version, origin, tokenizers: pinnedTokenizers(model) };
-  const removedRows = kept.reduce((sum, { ofTable }) => sum + (ofTable?.removedRows ?? 0), 0);
+  const removedRows = wanted.reduce((sum, { ofTable }) => sum + (ofTable?.removedRows ?? 0), 0);
   const pinned = {
     shards,
     table: table && { ...table, removedRows },
@@ -305,18 +305,18 @@ async function withoutFiltered(
   );
   const distinct = new Map(partitions.map((partition) => [JSON.stringify([...partition]), partition]));
   // An expression that cannot be used is refused where it is bound.
-  const found = await decoder.mayKeep({ text: where, columns, partitions: [...distinct.values()] }).catch(() => []);
-  const filtered = new Set([...distinct.keys()].filter((_, index) => found[index] === false));
-  const kept = listed.filter((_, index) => !filtered.has(JSON.stringify([...(partitions[index] ?? [])])));
-  return kept.length === 0 ? [first] : kept;
+  const answers = await decoder.mayKeep({ text: where, columns, partitions: [...distinct.values()] }).catch(() => []);
+  const filtered = new Set([...distinct.keys()].filter((_, index) => answers[index] === false));
+  const wanted = listed.filter((_, index) => !filtered.has(JSON.stringify([...(partitions[index] ?? [])])));
+  return wanted.length === 0 ? [first] : wanted;
 }
 
 /** What was seen of some of the shards. */
-function ofShards(seen: SeenShards, kept: readonly ListedShard[]): SeenShards {
-  if (kept.length === seen.shards.length) {
+function ofShards(seen: SeenShards, wanted: readonly ListedShard[]): SeenShards {
+  if (wanted.length === seen.shards.length) {
     return seen;
   }
-  const uris = new Set(kept.map(({ uri }) => uri));
+  const uris = new Set(wanted.map(({ uri }) => uri));
   const shards = seen.shards.filter(({ uri }) => uris.has(uri));
   return { ...seen, shards, rows: shards.reduce((sum, shard) => sum + shard.rows, 0) };
 }

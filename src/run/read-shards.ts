@@ -326,7 +326,7 @@ async function newestValue(
     const unitMs = unitsMs.get(column.type) ?? dayMs;
     const values = [...partitionDates].map((date) => BigInt(Math.round(partitionMs(date) / unitMs)));
     return values.reduce<bigint | undefined>(
-      (one, other) => (one === undefined || other > one ? other : one),
+      (newest, value) => (newest === undefined || value > newest ? value : newest),
       undefined,
     );
   }

@@ -208,7 +208,7 @@ async function mayKeep(
     const result = `TRY(struct_pack(v := (${sql})))`;
     return `CASE WHEN ${result} IS NULL THEN true ELSE (${result}).v IS TRUE END`;
   });
-  const kept: boolean[] = [];
+  const answers: boolean[] = [];
   for (let start = 0; start < partitions.length; start += partitionsPerQuery) {
     const rows = partitions.slice(start, start + partitionsPerQuery).map((values, index) => {
       const constants = folderColumns(columns).map((ref) => `${columnSql(ref, values)} AS ${quoteName(ref.name)}`);
@@ -217,9 +217,9 @@ async function mayKeep(
     const read = await connection.runAndReadAll(
       `SELECT ${conditions.join(" AND ")} FROM (${rows.join(" UNION ALL ")}) ORDER BY ${quoteName(expressionAlias(""))}`,
     );
-    kept.push(...read.getRows().map(([value]) => value === true));
+    answers.push(...read.getRows().map(([value]) => value === true));
   }
-  return kept;
+  return answers;
 }
 
 async function describeFailure(

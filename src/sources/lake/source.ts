@@ -205,9 +205,9 @@ async function listFiles(files: Source, { files: named }: LakeSnapshot): Promise
 
 /** Refuses a version of which files are gone, or are not those that the table names. */
 function requireFiles(table: string, { version, files }: LakeSnapshot, { shards }: Listing): void {
-  const found = new Map(shards.map(({ uri, sizeBytes }) => [uri, sizeBytes]));
+  const sizes = new Map(shards.map(({ uri, sizeBytes }) => [uri, sizeBytes]));
   for (const { uri, sizeBytes } of files) {
-    const now = found.get(uri);
+    const now = sizes.get(uri);
     if (now === undefined) {
       throw new JobError("FILE_MISSING", `reading version ${version} of table ${table}: its file ${uri} is not there`, {
         hint: "a clean-up (VACUUM, expire_snapshots) removed it, or it was removed by hand: name a newer version with input.at, or restore the file",
