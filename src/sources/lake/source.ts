@@ -114,11 +114,27 @@ async function readIcebergAt({ reader, table }: LakePlace, version: IcebergVersi
 async function readPinned(place: LakePlace, { format, version, schemaId }: PinnedTable): Promise<LakeSnapshot> {
   const { reader, table } = place;
   try {
-    return format === "delta"
-      ? await readDelta(reader, table, { version: Number(version) })
-      : await readIcebergAt(place, version === "0" ? { ref: "main" } : { snapshot: version, schemaId });
+    return await betweenCommits(() =>
+      format === "delta"
+        ? readDelta(reader, table, { version: Number(version) })
+        : readIcebergAt(place, version === "0" ? { ref: "main" } : { snapshot: version, schemaId }),
+    );
   } catch (error) {
     throw error instanceof JobError && error.code === "FILE_MISSING" ? ofPlan(error) : error;
+  }
+}
+
+/** Metadata that changes while it is read is that of a table which is committed to at this moment: a retry reads it. */
+async function betweenCommits<T>(work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    throw error instanceof JobError && error.code === "INPUT_CHANGED"
+      ? new JobError("INPUT_NOT_READY", error.message, {
+          hint: "the table was written to at this moment: run the same command again",
+          cause: error,
+        })
+      : error;
   }
 }
 
@@ -161,7 +177,7 @@ export function tableSource(files: Source, { table, at, folder, tools }: TableOp
       }
       const { format, snapshot } =
         pinned === undefined
-          ? await readLake(place, at)
+          ? await betweenCommits(() => readLake(place, at))
           : { format: pinned.format, snapshot: await readPinned(place, pinned) };
       read = { snapshot, files: new Map(snapshot.files.map((file) => [file.uri, file])) };
       const listing = await listFiles(files, snapshot);
@@ -181,7 +197,7 @@ export function tableSource(files: Source, { table, at, folder, tools }: TableOp
     },
     async open(shard) {
       const file = read?.files.get(shard.uri);
-      if (file === undefined && (read === undefined || shard.uri.startsWith(`${table}/`))) {
+      if (file === undefined && shard.uri.startsWith(`${table}/`)) {
         throw new Error(`${shard.uri} is opened before its table is read`);
       }
       return file === undefined || read === undefined
