@@ -33,8 +33,8 @@ export async function listInput(context: JobContext, plan?: Plan): Promise<Listi
 /** The input of the plan that counts: another attempt may have planned another version of a table. */
 export async function listPlanned(context: JobContext, plan: Plan, listing: Listing): Promise<Listing> {
   const [planned, listed] = [plan.input.table, listing.table];
-  const isSame = planned?.version === listed?.version && planned?.schemaId === listed?.schemaId;
-  return isSame ? listing : await listInput(context, plan);
+  const isSameVersion = planned?.version === listed?.version && planned?.schemaId === listed?.schemaId;
+  return isSameVersion ? listing : await listInput(context, plan);
 }
 
 /** The input of a run that is published: files of a table may be gone by then, and nothing is added to a version. */

@@ -45,12 +45,23 @@ const target = { parquet: { path: "out/dt=${ds}" } };
 function load(block: string): string {
   const given = parse(block) as Mapping;
   const output = isMapping(given["output"]) ? given["output"] : {};
+  const isTable = isMapping(given["input"]) && "table" in given["input"];
   const isServed = isMapping(given["model"]) && "server" in given["model"];
   const isWhole = "parquet" in output || "postgres" in output;
   const text =
     "version" in given
       ? block
-      : stringify(merged({ ...rest, model: isServed ? {} : modelFile, output: isWhole ? {} : target }, given));
+      : stringify(
+          merged(
+            {
+              ...rest,
+              input: isTable ? {} : rest.input,
+              model: isServed ? {} : modelFile,
+              output: isWhole ? {} : target,
+            },
+            given,
+          ),
+        );
   const env = {
     DATABASE_URL: "postgres://user@host/database",
     HC_UUID: "0",
