@@ -25,8 +25,36 @@ const roomRule = (room, also = "$^") => ({
 /** Rooms that hold several kinds: each knows the room's contract, and no other kind. */
 const contract = (room) => `^src/${room}/[^/]+\\.ts$`;
 
+/**
+ * Folders that are deep, and their doors: what others may import of them. job/kinds.ts opens them by
+ * these, and commands take what one of them shows.
+ */
+const doors = {
+  "flow/workers": "slice-reader|unit-server",
+  "formats/arrow": "decoder|shards|units|inspect|pipe",
+  "formats/parquet": "decoder|duckdb|footer|units|inspect",
+  "job/threads": "worker-threads",
+  "models/prompts": "engine|task|kept-answers",
+  "models/served": "engine|protocol|server|turns|json|v2",
+  "models/trees": "session",
+  "report/page": "page",
+  "sources/lake": "source",
+  "stores/objects": "open|store|protocol|aws-credentials",
+  "targets/parquet": "sink|part-file|layout|other-runs",
+  "targets/postgres": "sink|connect",
+};
+
+const doorRules = Object.entries(doors).map(([folder, files]) => ({
+  name: `doors-of-${folder.replace("/", "-")}`,
+  comment: "others import the doors of a folder only; another door is a decision",
+  severity: "error",
+  from: { path: "^src/", pathNot: `^src/${folder}/` },
+  to: { path: `^src/${folder}/`, pathNot: `^src/${folder}/(${files})\\.ts$` },
+}));
+
 export default {
   forbidden: [
+    ...doorRules,
     { name: "no-cycles", severity: "error", from: {}, to: { circular: true } },
     {
       name: "unresolved",

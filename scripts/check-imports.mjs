@@ -66,6 +66,7 @@ const canaries = {
   "src/job/canary.ts": { code: 'import "../cli/main.js";\n', rule: "job-does-not-know-cli" },
   "src/stores/objects/canary-cli.ts": { code: 'import "../../job/attempt.js";\n', rule: "only-cli-and-job-wire" },
   "src/cli/canary.ts": { code: 'import "../start/code-cache.js";\n', rule: "start-is-its-own-bundle" },
+  "src/job/canary-door.ts": { code: 'import "../targets/postgres/control.js";\n', rule: "doors-of-targets-postgres" },
   "src/start/canary.ts": { code: 'import "../base/errors.js";\n', rule: "start-loads-little" },
 };
 

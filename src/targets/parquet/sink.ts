@@ -157,8 +157,6 @@ async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening): Prom
       readCommitted(run, (names) => countKeysIn(tools.openKeyDuckDb, columns, store.fetch(names, "whole").groups)),
     create: (kind, value) => createDocument(store, layout, kind, value, lasting(run)),
     async begin(attempt) {
-      // DuckDB's library loads while the model opens; otherwise the first span waits for it. A failure is that span's.
-      void import("./part-file.js").catch(() => undefined);
       await prepare(tools, run, attempt.workers);
       return runWriter(tools, run, known, { writer, ...attempt });
     },

@@ -25,8 +25,7 @@ type ControlTableName =
   | "documents"
   | "verdicts"
   | "decisions"
-  | "swaps"
-  | "erasures";
+  | "swaps";
 
 /** The control tables, and SQL for conditions on a row `r` of the table of runs. */
 export interface Control {
@@ -516,21 +515,6 @@ const tables: readonly ControlTable[] = [
       action: ["text NOT NULL", "replace or rollback"],
       table_oid: ["oid NOT NULL", "pg_class.oid of the target since then"],
       at: ["timestamptz NOT NULL DEFAULT clock_timestamp()", "when, after every span of an unfinished run"],
-    },
-  },
-  {
-    table: "erasures",
-    comment: "A row for each time that rows of persons were erased: when and how many, never of whom",
-    columns: {
-      id: ["uuid PRIMARY KEY", "of the erasure"],
-      target: ["text NOT NULL", "schema and table of the predictions"],
-      by: ["text NOT NULL", "who erased them"],
-      at: ["timestamptz NOT NULL DEFAULT clock_timestamp()", "when"],
-      key: ["text[] NOT NULL", "columns that the keys are of"],
-      keys: ["bigint NOT NULL", "keys that were to be erased"],
-      keys_not_found: ["bigint NOT NULL", "those that no row had"],
-      rows: ["bigint NOT NULL", "rows that were erased, in all tables"],
-      rejects: ["bigint NOT NULL", "rejected rows that were erased"],
     },
   },
 ];

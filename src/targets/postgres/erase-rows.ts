@@ -1,4 +1,3 @@
-import { randomUUID } from "node:crypto";
 import { DatabaseError } from "pg";
 import {
   type ErasedTable,
@@ -23,7 +22,7 @@ import {
 } from "./table.js";
 import { closedRuns, dropTables, type PastRun, rowTablesOf, tablesOfClosedRuns } from "./own-tables.js";
 import { lock, type Session } from "./connections.js";
-import { type Control, documentText, hasControlTables, lockRuns, type PlanRow, storedPlan } from "./control.js";
+import { documentText, hasControlTables, lockRuns, type PlanRow, storedPlan } from "./control.js";
 import { finishSeconds, retried, retriedWrite, type RunTools } from "./modes/mode.js";
 import { previousTables } from "./swaps.js";
 import type { RunId } from "../../run/plan/plan.js";
@@ -37,13 +36,12 @@ import { outputColumns } from "../../models/binding/contract.js";
  * @throws JobError NOT_ERASED while a run is open: its attempts count the rows that they have written
  */
 export async function eraseRows(tools: RunTools, request: TableErasure): Promise<readonly ErasedTable[]> {
-  const id = randomUUID();
-  let erased: readonly ErasedTable[] = [];
+  let done: Erased = { erased: [], record: undefined };
   await (request.dryRun ? retried : retriedWrite)(
     tools,
     `erasing rows of ${tools.target}`,
     async (session) => {
-      erased = await orWrongKey(request, () => eraseInTransaction(session, tools, request, { id, before: erased }));
+      done = await orWrongKey(request, () => eraseInTransaction(session, tools, request, done));
     },
     finishSeconds,
   );
@@ -51,20 +49,26 @@ export async function eraseRows(tools: RunTools, request: TableErasure): Promise
     // Runs that are over may have left tables that could not be dropped then.
     await dropTables(tools, (session) => tablesOfClosedRuns(session, tools.control, showTable(tools.name)));
   }
-  return erased;
+  return done.erased;
 }
 
-/** @param before what the try before this one has erased: of its COMMIT, only the answer may be lost */
+interface Erased {
+  readonly erased: readonly ErasedTable[];
+  /** Which row of the table of erasures records it. */
+  readonly record: string | undefined;
+}
+
+/** @param before the try before this one: of its COMMIT, only the answer may be lost */
 async function eraseInTransaction(
   session: Session,
   tools: RunTools,
   request: TableErasure,
-  { id, before }: { readonly id: string; readonly before: readonly ErasedTable[] },
-): Promise<readonly ErasedTable[]> {
+  before: Erased,
+): Promise<Erased> {
   const { control, name } = tools;
   const target = showTable(name);
   if (!(await hasControlTables(session, control.schema))) {
-    return [];
+    return { erased: [], record: undefined };
   }
   await session.query("SET LOCAL statement_timeout = 0"); // the tables may have no index on the key
   if (!request.dryRun) {
@@ -72,7 +76,7 @@ async function eraseInTransaction(
     await lockReplacing(session, await refuseOpenRuns(session, tools, request));
     await lock(session, `swap ${target}`);
     await lock(session, `publication ${target}`);
-    if (await isRecorded(session, control, id)) {
+    if (await isRecorded(session, control.schema, before)) {
       return before;
     }
   }
@@ -106,11 +110,11 @@ async function eraseInTransaction(
   const types = (await keyTypes(session, name, request)) ?? (await plannedKeyTypes(session, tools, request));
   const rejects = await eraseRejects(session, tools, types, request);
   erased.push({ name: showTable({ schema: control.schema, table: "rejects" }), rows: 0, rejects });
-  if (!request.dryRun) {
-    await stripRecords(session, tools);
-    await recordErasure(session, tools, request, id, erased);
+  if (request.dryRun) {
+    return { erased, record: undefined };
   }
-  return erased;
+  await stripRecords(session, tools);
+  return { erased, record: await recordErasure(session, tools, request, erased) };
 }
 
 /**
@@ -380,24 +384,44 @@ function strip(name: "verdict" | "comparison", text: string): string {
   return stripped === undefined ? text : documentText(stripped);
 }
 
-async function isRecorded(session: Session, { table }: Control, id: string): Promise<boolean> {
-  const { rows } = await session.query({ text: `SELECT FROM ${table("erasures")} WHERE id = $1`, values: [id] });
-  return rows.length > 0;
+/** No two rows of the table of erasures have the same, also where a server that took over has lost some. */
+const recordId = "concat(n, ' at ', extract(epoch FROM at))";
+
+async function isRecorded(session: Session, schema: string, { record }: Erased): Promise<boolean> {
+  const name = { schema, table: "erasures" };
+  if (record === undefined || (await findTable(session, name)) === undefined) {
+    return false;
+  }
+  const text = `SELECT FROM ${quoteTable(name)} WHERE ${recordId} = $1`;
+  return (await session.query({ text, values: [record] })).rows.length > 0;
 }
 
-/** Records that rows were erased, when and how many, and never of whom. */
+/**
+ * Records that rows were erased, when and how many, and never of whom. The table is made by the first erasure: a job
+ * without any needs none.
+ */
 async function recordErasure(
   session: Session,
-  { control: { table }, planTarget }: RunTools,
+  { control: { schema }, planTarget }: RunTools,
   { keys, found, by }: TableErasure,
-  id: string,
   erased: readonly ErasedTable[],
-): Promise<void> {
-  await session.query({
-    text: `INSERT INTO ${table("erasures")} (id, target, by, key, keys, keys_not_found, rows, rejects)
-      VALUES ($1, $2, $3, $4, $5, $6, $7, $8)`,
+): Promise<string | undefined> {
+  const name = { schema, table: "erasures" };
+  const table = quoteTable(name);
+  if ((await findTable(session, name)) === undefined) {
+    await lock(session, schema); // an erasure of another table may be making it
+  }
+  if ((await findTable(session, name)) === undefined) {
+    await session.query(`CREATE TABLE ${table} (
+      n bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY, target text NOT NULL, by text NOT NULL,
+      at timestamptz NOT NULL DEFAULT clock_timestamp(), key text[] NOT NULL, keys bigint NOT NULL,
+      keys_not_found bigint NOT NULL, rows bigint NOT NULL, rejects bigint NOT NULL);
+      COMMENT ON TABLE ${table} IS 'A row for each time that rows of persons were erased: when and how many'`);
+  }
+  const { rows } = await session.query<{ record: string }>({
+    text: `INSERT INTO ${table} (target, by, key, keys, keys_not_found, rows, rejects) VALUES ($1, $2, $3, $4, $5, $6, $7)
+      RETURNING ${recordId} AS record`,
     values: [
-      id,
       planTarget.table,
       by,
       keys.columns,
@@ -407,4 +431,5 @@ async function recordErasure(
       erased.reduce((sum, { rejects }) => sum + rejects, 0),
     ],
   });
+  return rows[0]?.record;
 }

@@ -5,13 +5,18 @@ import {
   column,
   columns,
   featureNames,
+  features,
   list,
+  outputs,
   refused,
   tensor,
   typed,
   withInput,
   withInputs,
 } from "../../support/contracts.js";
+import type { Contract } from "#src/models/binding/contract.js";
+import type { ContractRequest } from "#src/models/binding/bind-contract.js";
+import { numericTensorTypes } from "#src/columns/tensor.js";
 
 describe("the columns of a lone matrix", () => {
   test("a lone matrix takes by default the numeric columns that are not carried through, in file order", () => {
@@ -88,5 +93,113 @@ describe("an input of one value a row", () => {
   test("an input of one value a row takes the only numeric column if no column has its name", () => {
     const given = { ...withInput(null), columns: columns.slice(0, 2) };
     expect(featureNames(bind(given))).toEqual(["age"]);
+  });
+});
+
+describe("a list column", () => {
+  const vectors = [column("id", "BIGINT", "int64"), typed("features", list("float64"))];
+  const bindList = (overrides: Partial<ContractRequest>): Contract => bind({ columns: vectors, ...overrides });
+
+  test("a list column is bound to the matrix of its name", () => {
+    expect(bindList({}).inputs).toEqual([
+      {
+        kind: "list",
+        input: "features",
+        dtype: "float32",
+        width: 3,
+        column: { name: "features", path: ["features"], type: list("float64") },
+      },
+    ]);
+  });
+
+  test("a list column, or a list in a struct, is bound to the matrix that the spec lists it for", () => {
+    const s: ColumnType = { kind: "struct", fields: [{ name: "v", type: list("int8") }] };
+    const given = { columns: [...vectors, typed("s", s)], inputs: { features: ["s.v"] } };
+    expect(bindList(given).inputs).toMatchObject([{ kind: "list", width: 3, column: { path: ["s", "v"] } }]);
+  });
+});
+
+describe("a string input", () => {
+  test.each([
+    [[null], 1],
+    [[null, 1], 2],
+    [[null, null], 2],
+  ] as const)("a string input of shape %j takes the text column of its name", (shape, rank) => {
+    expect(bind(withInputs(tensor("city", "string", ...shape))).inputs).toEqual([
+      { kind: "text", input: "city", rank, column: { name: "city", path: ["city"], type: "utf8" } },
+    ]);
+  });
+
+  test("a string input takes the text column that the spec lists, next to other inputs", () => {
+    const given = withInputs(tensor("age", "float32", null, 1), tensor("place", "string", null, 1));
+    expect(bind({ ...given, inputs: { place: ["city"] } }).inputs).toMatchObject([
+      { kind: "matrix", input: "age" },
+      { kind: "text", input: "place", column: { name: "city" } },
+    ]);
+  });
+});
+
+const batches = (a: number | null, b: number | null): Partial<ContractRequest> =>
+  withInputs(tensor("age", "float32", a), tensor("rate", "float32", b));
+
+describe("several inputs", () => {
+  const two = withInputs(tensor("age", "float32", null, 1), tensor("rate", "float64", null));
+
+  test("several inputs take one column each, by name", () => {
+    expect(bind(two).inputs).toMatchObject([
+      { input: "age", dtype: "float32", rank: 2, columns: [{ name: "age" }] },
+      { input: "rate", dtype: "float64", rank: 1, columns: [{ name: "rate" }] },
+    ]);
+  });
+
+  test("inputs that the spec does not list take the columns of their names", () => {
+    expect(featureNames(bind({ ...two, inputs: { rate: ["amount"] } }))).toEqual(["age", "amount"]);
+    expect(featureNames(bind({ ...two, inputs: { rate: ["age"], age: ["age"] } }))).toEqual(["age", "age"]);
+  });
+
+  test("several inputs may be matrices if the spec lists their columns", () => {
+    const wide = withInputs(features, tensor("mask", "bool", null, 2));
+    const inputs = { features: ["age", "amount", "rate"], mask: ["id", "age"] };
+    expect(featureNames(bind({ ...wide, inputs }))).toEqual(["age", "amount", "rate", "id", "age"]);
+  });
+
+  test("several inputs share their batch size", () => {
+    expect(bind(batches(16, 16)).fixedBatchRows).toBe(16);
+    expect(bind(batches(1, null)).fixedBatchRows).toBe(1);
+    expect(bind(batches(null, null)).fixedBatchRows).toBeNull();
+  });
+});
+
+describe("the model's input", () => {
+  test("a model's input may have every numeric type", () => {
+    for (const dtype of numericTensorTypes) {
+      expect(bind(withInputs(tensor("features", dtype, null, 3))).inputs).toMatchObject([{ kind: "matrix", dtype }]);
+    }
+  });
+
+  test("a model's input with a fixed batch size gives the size to the binding", () => {
+    expect(bind(withInput(32, 3)).fixedBatchRows).toBe(32);
+    expect(bind(withInput(1, 3)).fixedBatchRows).toBe(1);
+    expect(bind().fixedBatchRows).toBeNull();
+  });
+
+  test("an input named like a property of every object does not count as listed", () => {
+    const signature = { inputs: [tensor("toString", "float32", null, 3)], outputs };
+    expect(featureNames(bind({ signature }))).toEqual(["age", "amount", "rate"]);
+  });
+
+  test("an input named like a property of every object does not count as listed in an empty mapping", () => {
+    const signature = { inputs: [tensor("toString", "float32", null, 3)], outputs };
+    expect(featureNames(bind({ signature, inputs: {} }))).toEqual(["age", "amount", "rate"]);
+  });
+
+  test("a wide input is not bound to the number column of its name", () => {
+    const given = [...columns, column("features", "INTEGER", "int32")];
+    expect(featureNames(bind({ columns: given, ...withInput(null, 4) }))).toEqual([
+      "age",
+      "amount",
+      "rate",
+      "features",
+    ]);
   });
 });

@@ -152,6 +152,16 @@ describe("what is missing is named", () => {
   });
 });
 
+test.each([
+  ["coreml", "darwin/arm64", "linux/x64"],
+  ["dml", "win32/x64", "darwin/arm64"],
+  ["webgpu", "darwin/x64", "linux/arm64"],
+] as const)("%s is on %s, and not on %s", async (provider, there, elsewhere) => {
+  const stateOn = async (platform: string): Promise<unknown> =>
+    (await partsOf(provider, machineOf({ platform }), 0)).map(({ state }) => state);
+  expect([await stateOn(there), await stateOn(elsewhere)]).toEqual([["ok"], ["missing"]]);
+});
+
 describe("devices", () => {
   test.each([
     [undefined, 2],

@@ -8,6 +8,8 @@ import type { PostgresSink } from "#src/targets/postgres/sink.js";
 import { watchQueries } from "../../crash/pg-calls.mjs";
 import type { Database } from "../../support/pg-database.js";
 import { decisionOf, stagedPlan } from "../../support/staged-plans.js";
+import { untilWaiting } from "../../support/pg-amid.js";
+import { stopAt } from "../../support/pg-stop.js";
 import { usePostgres } from "../../support/postgres.js";
 import { begun, carryOut, commitSpans, pgSink, planFor } from "../../support/sinks.js";
 import { alone } from "../../support/sink-drive.js";
@@ -73,6 +75,39 @@ async function isWaiting(database: Database): Promise<boolean> {
 
 const fence = `runs ${runId}`;
 
+postgres.describe("two erasures of different tables", () => {
+  test("they may both be the first", async () => {
+    await using database = await postgres.server().createDatabase();
+    const erase = async (table: string): Promise<unknown> => {
+      await using sink = pgSink({ url: database.url, postgres: { table, mode: "append" } });
+      return await sink.table.erase({
+        keys: { columns: ["id"], keys: [["3"]], placeOf: () => "line 1" },
+        dryRun: false,
+        by: "ana",
+        found: new Set(),
+        job: "job",
+        command: () => "",
+      });
+    };
+    const tables = ["scores.one", "scores.other"];
+    for (const [index, table] of tables.entries()) {
+      await using sink = pgSink({ url: database.url, postgres: { table, mode: "append" } });
+      await carryOut(sink, planFor(sink.planTarget, { runId: `job-00000000000${index}` }));
+    }
+    using stop = stopAt("before", /^CREATE TABLE .*erasures/);
+    const first = erase("scores.one");
+    await stop.reached;
+    const second = erase("scores.other");
+    await Promise.race([second.catch(() => undefined), untilWaiting(database)]);
+    stop.go();
+    await Promise.all([first, second]);
+    expect(await database.query("SELECT target FROM infer_batch.erasures ORDER BY 1")).toEqual([
+      { target: "scores.one" },
+      { target: "scores.other" },
+    ]);
+  });
+});
+
 postgres.describe("an erasure whose COMMIT was carried out, and its answer lost", () => {
   test("it is recorded once, and tells what it has erased", async () => {
     await using database = await postgres.server().createDatabase();
@@ -83,7 +118,7 @@ postgres.describe("an erasure whose COMMIT was carried out, and its answer lost"
     let isRecorded = false;
     const unwatch = watchQueries(Client.prototype, {
       after(call: string) {
-        isRecorded ||= call.includes("erasures");
+        isRecorded ||= call.includes("INSERT INTO") && call.includes("erasures");
         if (isRecorded && call.startsWith("COMMIT") && warnings.length === 0) {
           throw Object.assign(new Error("the answer is lost"), { code: "ECONNRESET" });
         }
