@@ -25,7 +25,7 @@ export function parseExactJson(text: string): unknown {
 }
 
 /** JSON of what `parseExactJson` returned, with its numbers as they were. */
-export function exactJson(value: unknown): string {
+function exactJson(value: unknown): string {
   return JSON.stringify(value).replaceAll(numberObjects, "$1");
 }
 
