@@ -24,8 +24,8 @@ export function parseExactJson(text: string): unknown {
   );
 }
 
-/** JSON of what `parseExactJson` returned, with its numbers as they were. */
-function exactJson(value: unknown): string {
+/** JSON of what `parseExactJson` returned, with its numbers as they were. @public so that tests see it */
+export function exactJson(value: unknown): string {
   return JSON.stringify(value).replaceAll(numberObjects, "$1");
 }
 
