@@ -16,6 +16,9 @@ function isArrow(name: string, format: Format): boolean {
   return format === undefined ? arrowNames.test(name) : format === "arrow";
 }
 
+/** Only tables know of partitions before their files are read, and their files are Parquet. */
+const tableFile: ShardFile = { path: "", name: "table.parquet" };
+
 /** Decodes each shard by its format, since a job may have both. A decoder is opened when its first shard comes. */
 export function decoderByFormat(
   format: Format,
@@ -43,6 +46,7 @@ export function decoderByFormat(
     },
     verify: async (file, signal) => await (await of(file)).verify(file, signal),
     bindExpression: async (request) => await (await of(request.file)).bindExpression(request),
+    mayKeep: async (request) => await (await of(tableFile)).mayKeep(request),
     describeRows: async (request) => await (await of(request.file)).describeRows(request),
     describeFailure: async (request) => await (await of(request.file)).describeFailure(request),
     async [Symbol.asyncDispose]() {
@@ -84,6 +88,7 @@ export function namingDecoder({ sql, ...decoder }: FormatDecoder): Decoder {
     read: (slices) => iterate(filesOf(slices), () => decoder.read(slices)),
     verify: (file, signal) => call([file], () => decoder.verify(file, signal)),
     bindExpression: (request) => call([request.file], async () => await (await sql()).bindExpression(request)),
+    mayKeep: async (request) => await (await sql()).mayKeep(request),
     describeRows: (request) => call([request.file], async () => await (await sql()).describeRows(request)),
     describeFailure: (request) => call([request.file], async () => await (await sql()).describeFailure(request)),
   };

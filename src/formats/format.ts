@@ -213,6 +213,16 @@ export interface ShardQuestions {
     readonly columns: readonly SourceColumn[];
     readonly partitions: Partitions;
   }): Promise<BoundExpression>;
+  /**
+   * Tells for each partition whether a filter may keep rows of it: not where parts of the filter that name nothing but
+   * the partition's columns are not true. @throws JobError SPEC_INVALID
+   */
+  mayKeep(request: {
+    readonly text: string;
+    /** The partitions' columns. */
+    readonly columns: readonly SourceColumn[];
+    readonly partitions: readonly Partitions[];
+  }): Promise<readonly boolean[]>;
   /** Values of some rows as text, for messages about them: by row, then by column; null for NULL. */
   describeRows(
     request: RowsRequest & { readonly columns: readonly ColumnRef[] },

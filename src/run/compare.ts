@@ -65,9 +65,9 @@ const defaultBatchRows = { cpu: 1024, others: 4096 };
 export async function compareModels(job: JobContext, joiner: RowJoiner, options: CompareOptions): Promise<Comparison> {
   const context = comparingContext(job);
   const { limit, tolerance, one, other } = options;
-  const { folders, shards: listed, table } = await wholeInput(context);
+  const { folders, shards: listed } = await wholeInput(context);
   await using decoder = await context.openDecoder(folders);
-  const shards = await readShards(context, decoder, { shards: listed, table });
+  const shards = await readShards(context, decoder, listed);
   const input = { decoder, shards, listed, limit };
   const a = await scoreModel(context, input, one, (rows) => joiner.add("a", rows));
   const b = await scoreModel(context, input, other, (rows) => joiner.add("b", rows));

@@ -32,7 +32,8 @@ export async function listInput(context: JobContext, plan?: Plan): Promise<Listi
 
 /** The input of the plan that counts: another attempt may have planned another version of a table. */
 export async function listPlanned(context: JobContext, plan: Plan, listing: Listing): Promise<Listing> {
-  const isSameVersion = JSON.stringify(plan.input.table) === JSON.stringify(listing.table);
+  const [planned, listed] = [plan.input.table, listing.table];
+  const isSameVersion = planned?.version === listed?.version && planned?.schemaId === listed?.schemaId;
   return isSameVersion ? listing : await listInput(context, plan);
 }
 

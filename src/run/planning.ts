@@ -9,6 +9,7 @@ import {
   withUsedExpressions,
 } from "../models/binding/contract.js";
 import type { ModelSignature } from "../columns/tensor.js";
+import { type SourceColumn, showType } from "../columns/types.js";
 import type { Decoder } from "../formats/format.js";
 import type { Engine } from "../models/engine.js";
 import type { FoundModel } from "../models/places/place.js";
@@ -72,12 +73,14 @@ export async function planRun(
 ): Promise<PlannedRuns> {
   const { spec } = context;
   const { model, version, origin } = resolved;
-  const [engine, seen] = await both(
+  const wanted = await withoutFiltered(context, decoder, listed);
+  const [engine, all] = await both(
     loading,
     read.shards === undefined
-      ? readWhileOpening(context, loading, { decoder, listed, table })
+      ? readWhileOpening(context, loading, { decoder, listed: wanted })
       : Promise.resolve(read.shards),
   );
+  const seen = ofShards(all, wanted);
   const { shards, rows, schemas } = seen;
   const bind = (takenElsewhere?: ReadonlySet<string>): Promise<Contract> =>
     bindModel(context, seen, { decoder, model, engine, takenElsewhere });
@@ -91,7 +94,13 @@ export async function planRun(
   const { planTarget: target } = context.sink;
   const msPerRow = spec.commit_rows === "auto" ? await timeRow(engine, contract) : 0;
   const pinnedModel = { sha256: model.sha256, version, origin, tokenizers: pinnedTokenizers(model) };
-  const pinned = { shards, table, uniform: schemas.length === 1, model: pinnedModel };
+  const removedRows = wanted.reduce((sum, { ofTable }) => sum + (ofTable?.removedRows ?? 0), 0);
+  const pinned = {
+    shards,
+    table: table && { ...table, removedRows },
+    uniform: schemas.length === 1,
+    model: pinnedModel,
+  };
   const { dateParam, program: createdBy } = context;
   const checks = await planChecks(context, { resolved, contract });
   const reuseFrom = await planReuse(context, { contract, resolved });
@@ -269,18 +278,57 @@ async function contractOrUndefined(act: () => Promise<Contract>): Promise<Contra
   }
 }
 
+/**
+ * Leaves out the shards of a table whose partitions have no row that `input.where` keeps; one stays in any case, which
+ * has the columns.
+ */
+async function withoutFiltered(
+  { spec, source }: JobContext,
+  decoder: Decoder,
+  listed: readonly ListedShard[],
+): Promise<readonly ListedShard[]> {
+  const { where } = spec.input;
+  const partitions = listed.flatMap(({ ofTable }) => (ofTable === undefined ? [] : [ofTable.partition]));
+  const [first] = listed;
+  if (where === undefined || first === undefined || partitions.length < listed.length) {
+    return listed;
+  }
+  await using opened = await source.open(first);
+  const columns = (opened.table?.columns ?? []).flatMap(({ name, type }): SourceColumn[] =>
+    type !== undefined && partitions.every((partition) => partition.has(name))
+      ? [{ name, sourceType: showType(type), type, partition: true }]
+      : [],
+  );
+  const distinct = new Map(partitions.map((partition) => [JSON.stringify([...partition]), partition]));
+  // An expression that cannot be used is refused where it is bound.
+  const answers = await decoder.mayKeep({ text: where, columns, partitions: [...distinct.values()] }).catch(() => []);
+  const filtered = new Set([...distinct.keys()].filter((_, index) => answers[index] === false));
+  const wanted = listed.filter((_, index) => !filtered.has(JSON.stringify([...(partitions[index] ?? [])])));
+  return wanted.length === 0 ? [first] : wanted;
+}
+
+/** What was seen of some of the shards. */
+function ofShards(seen: SeenShards, wanted: readonly ListedShard[]): SeenShards {
+  if (wanted.length === seen.shards.length) {
+    return seen;
+  }
+  const uris = new Set(wanted.map(({ uri }) => uri));
+  const shards = seen.shards.filter(({ uri }) => uris.has(uri));
+  return { ...seen, shards, rows: shards.reduce((sum, shard) => sum + shard.rows, 0) };
+}
+
 /** Reads footers while the engine is opened, and stops if that fails, since there may be many. */
 async function readWhileOpening(
   context: JobContext,
   loading: Promise<Engine>,
-  { decoder, listed, table }: Pick<PlanningInput, "decoder" | "listed" | "table">,
+  { decoder, listed }: Pick<PlanningInput, "decoder" | "listed">,
 ): Promise<SeenShards> {
   const refused = new AbortController();
   loading.catch((error: unknown) => {
     refused.abort(error);
   });
   const signal = AbortSignal.any([context.signal, refused.signal]);
-  return await readShards({ ...context, signal }, decoder, { shards: listed, table });
+  return await readShards({ ...context, signal }, decoder, listed);
 }
 
 /** Refuses encrypted columns that the job uses; others are not read. */

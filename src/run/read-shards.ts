@@ -5,8 +5,8 @@ import { partitionColumns } from "./plan/partitions.js";
 import type { Plan, PlannedShard } from "./plan/plan.js";
 import { type JobContext, atKey } from "../flow/context.js";
 import type { JobSpec } from "../job/jobfile/job-spec.js";
-import type { Listing, OpenShard, Source } from "../sources/source.js";
-import { showDuration, count } from "../base/shown-numbers.js";
+import type { OpenShard, Source } from "../sources/source.js";
+import { count, showDuration } from "../base/shown-numbers.js";
 import { JobError } from "../base/errors.js";
 import { laterInputHint, noShards } from "./input.js";
 import { type ColumnRef, type Contract, boundColumns, usedColumns } from "../models/binding/contract.js";
@@ -67,7 +67,7 @@ export function mayNotBeReady({ spec: { input } }: JobContext, listed: readonly 
 export async function readShards(
   context: JobContext,
   decoder: Decoder,
-  { shards: listed, table }: Pick<Listing, "shards" | "table">,
+  listed: readonly ListedShard[],
 ): Promise<SeenShards> {
   const { name, input } = context.spec;
   const path = input.path.join(", ");
@@ -77,7 +77,7 @@ export async function readShards(
   const seen = await readFooters(context, decoder, listed).catch((error: unknown) => {
     throw inputChangedWhilePlanning(error, context.spec);
   });
-  const rows = seen.rows - (table?.removedRows ?? 0);
+  const rows = listed.reduce((sum, { ofTable }) => sum - (ofTable?.removedRows ?? 0), seen.rows);
   if (rows < input.min_rows) {
     const found = `${path} has ${count(rows, "row")} in ${count(listed.length, "file")}, input.min_rows is ${input.min_rows}`;
     throw new JobError("INPUT_NOT_READY", `planning ${name}: ${found}`, { hint: laterInputHint });
@@ -326,7 +326,7 @@ async function newestValue(
     const unitMs = unitsMs.get(column.type) ?? dayMs;
     const values = [...partitionDates].map((date) => BigInt(Math.round(partitionMs(date) / unitMs)));
     return values.reduce<bigint | undefined>(
-      (one, other) => (one === undefined || other > one ? other : one),
+      (newest, value) => (newest === undefined || value > newest ? value : newest),
       undefined,
     );
   }

@@ -120,7 +120,7 @@ async function startRun(context: JobContext, runId: RunId, held?: RunSink): Prom
     const resolved = await openPinnedModel(context);
     await using decoder = await context.openDecoder(listing.folders);
     const listed = listing.shards;
-    const shards = mayNotBeReady(context, listed) ? await readShards(context, decoder, listing) : undefined;
+    const shards = mayNotBeReady(context, listed) ? await readShards(context, decoder, listed) : undefined;
     await using loading = beginLoading(context, { listing, model: resolved.model });
     const { table } = listing;
     const input = { runId, shards, listed, table, resolved, decoder, engine: loading.engine };

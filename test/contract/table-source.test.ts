@@ -140,7 +140,9 @@ test.each(Array.from({ length: torture ? 100 : 6 }, (_, seed) => seed))(
 test("a column whose values are none of the table's type is refused where the job uses it, and not else", async () => {
   const file = { path: "f.parquet", rows: 3, first: 0, isNumbered: false, isOld: true, removed: [], dt: null };
   await write(scratch.path, file);
-  const narrow = columns.map((column) => (column.name === "t" ? { ...column, type: "int64" as const } : column));
+  const narrow = columns.map(
+    (column): TableColumn => Object.assign({}, column, column.name === "t" ? { type: "int64" } : {}),
+  );
   const decoder = openParquetDecoder({ threads: 1, folders: [scratch.path], timezone: "UTC" });
   await using _ = decoder;
   const shard = opened(scratch.path, file);
@@ -176,3 +178,22 @@ test.each([
 function never(): never {
   throw new Error("nothing is removed");
 }
+
+test("small files beside each other are read together only where they are stored alike, with all rows of one partition", async () => {
+  const kinds = [
+    { isNumbered: false, isOld: true, removed: [], dt: null },
+    { isNumbered: false, isOld: true, removed: [], dt: null },
+    { isNumbered: true, isOld: true, removed: [], dt: null },
+    { isNumbered: true, isOld: false, removed: [], dt: null },
+    { isNumbered: true, isOld: false, removed: [], dt: "2026-11-20" },
+    { isNumbered: true, isOld: false, removed: [0, 99], dt: "2026-11-20" },
+  ];
+  const files = kinds.map((kind, index) =>
+    Object.assign({ path: `f${index}.parquet`, rows: 100, first: index * 100 }, kind),
+  );
+
+  const report = await runOver(files, {});
+
+  await expectScored(scratch.path, files.flatMap(rowsOf), names);
+  expect(report).toMatchObject({ rowsScored: 598, rowsFiltered: 2 });
+});

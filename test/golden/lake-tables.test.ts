@@ -1,3 +1,5 @@
+import { rm } from "node:fs/promises";
+import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { type CliResult, runCommand } from "../support/cli.js";
 import { scratch } from "../support/job.js";
@@ -28,6 +30,39 @@ describe("tables that Spark wrote are scored as Spark reads them, on a disk:", (
     await expectAnswer(columns, answer, await runCommand(["run", spec, "--json"]));
   });
 });
+
+test("files of partitions that the filter leaves out are not planned, and rows that it may keep are", async () => {
+  const answer = sparkAnswers().get("mapped");
+  const rows = answer?.rows ?? [];
+  const columns = Object.keys(rows[0] ?? {});
+  const table = tableOf("mapped", answer ?? never());
+  for (const [where, isKept, planned] of [
+    ["dt = '2026-11-02' AND id % 2 = 0", ({ dt, id }: Row) => dt === "2026-11-02" && Number(id) % 2 === 0, 40],
+    [
+      "id > 7 AND (dt <= '2026-11-01' AND y >= 0)",
+      ({ dt, id }: Row) => String(dt) <= "2026-11-01" && Number(id) > 7,
+      40,
+    ],
+    ["dt = '2026-11-02' OR id < 7", ({ dt, id }: Row) => dt === "2026-11-02" || Number(id) < 7, 125],
+    ["dt = 'none'", () => false, 40],
+    ["dt IS NOT NULL AND upper(dt)[1] = '2' AND id >= 0", () => true, 125],
+  ] as const) {
+    const spec = await writeLakeJob(scratch.path, { table, columns, input: { where }, more: { params: { where } } });
+    const { code, stdout, stderr } = await runCommand(["run", spec, "--json", "--new-run"]);
+    expect(code, stderr).toBe(0);
+    const expected = rows.filter(isKept);
+    expect(JSON.parse(stdout)).toMatchObject({ rows_planned: planned, rows_scored: expected.length });
+    await expectScored(scratch.path, expected, columns);
+    expect((await runCommand(["run", spec, "--json"])).stdout).toContain("already_complete");
+    await rm(join(scratch.path, "out"), { recursive: true });
+  }
+});
+
+type Row = Readonly<Record<string, unknown>>;
+
+function never(): never {
+  throw new Error("the fixture is gone");
+}
 
 const s3 = useS3();
 

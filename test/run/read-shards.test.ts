@@ -56,13 +56,13 @@ const decoderOf = (most: number): Decoder =>
 
 test("planning counts the rows of all shards", async () => {
   const { context, open } = contextOf();
-  expect(await readShards(context, decoderOf(2), { shards: listed })).toMatchObject({ rows: 30, shards: [{}, {}, {}] });
+  expect(await readShards(context, decoderOf(2), listed)).toMatchObject({ rows: 30, shards: [{}, {}, {}] });
   expect(open()).toBe(0);
 });
 
 test("planning fails when a decoder ends before it has read the footers of all shards", async () => {
   const { context, open } = contextOf();
-  await expect(readShards(context, decoderOf(1), { shards: listed })).rejects.toThrow("1 footers came of 2 shards");
+  await expect(readShards(context, decoderOf(1), listed)).rejects.toThrow("1 footers came of 2 shards");
   expect(open()).toBe(0);
 });
 

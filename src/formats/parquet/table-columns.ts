@@ -50,7 +50,7 @@ export function mapColumns(leaves: readonly StoredLeaf[], { columns }: TableRows
       return [];
     }
     const isById = hasIds && fieldId !== undefined;
-    const leaf = isById ? byId.get(fieldId) : storedNames.map((other) => byName.get(other)).find(Boolean);
+    const leaf = isById ? byId.get(fieldId) : storedNames.map((storedName) => byName.get(storedName)).find(Boolean);
     if (leaf !== undefined) {
       names.set(leaf.column, name);
     }
@@ -93,12 +93,12 @@ export function tableSchema(stored: readonly SourceColumn[], columns: readonly T
     if (isPartition) {
       return { name, sourceType: showType(type), type, partition: true };
     }
-    const found = inFile.get(name);
+    const column = inFile.get(name);
     const fits =
-      found === undefined || found.onlyNulls === true || (found.type !== undefined && becomes(found.type, type));
+      column === undefined || column.onlyNulls === true || (column.type !== undefined && becomes(column.type, type));
     return fits
       ? { name, sourceType: sqlTypeOf(type), type }
-      : { name, sourceType: `${found.sourceType} in the file and ${showType(type)} in the table`, type: undefined };
+      : { name, sourceType: `${column.sourceType} in the file and ${showType(type)} in the table`, type: undefined };
   });
 }
 

@@ -1,7 +1,7 @@
 import { type DuckDBConnection, createConnectionPool, openDuckDb } from "../../duckdb/instance.js";
 import { firstLine, quoteName, quoteText } from "../../duckdb/sql.js";
 import { JobError, messageOf } from "../../base/errors.js";
-import { checkExpression, exactJson, expressionHint, isObject, parseExpression } from "./check-expression.js";
+import { checkExpression, expressionHint, isObject, parseExpression, sqlOf } from "./check-expression.js";
 import type { ColumnType, FixedColumn, OutputRows } from "../../columns/types.js";
 import { didYouMean } from "../../base/suggest.js";
 import { profileColumn } from "../../checks/profile/column.js";
@@ -131,27 +131,6 @@ function plainArgument(part: Record<string, unknown>, name: AggregateName): unkn
     });
   }
   return given[0];
-}
-
-/** The SQL of a part of a parsed expression. */
-async function sqlOf(connection: DuckDBConnection, part: unknown): Promise<string> {
-  const node = {
-    type: "SELECT_NODE",
-    modifiers: [],
-    cte_map: { map: [] },
-    select_list: [part],
-    from_table: { type: "EMPTY", alias: "", sample: null, query_location: 0 },
-    where_clause: null,
-    group_expressions: [],
-    group_sets: [],
-    aggregate_handling: "STANDARD_HANDLING",
-    having: null,
-    sample: null,
-    qualify: null,
-  };
-  const json = exactJson({ error: false, statements: [{ node, named_param_map: [] }] });
-  const answer = await connection.runAndReadAll(`SELECT json_deserialize_sql(${quoteText(json)})`);
-  return String(answer.getRows()[0]?.[0]).replace(/^SELECT /, "");
 }
 
 interface OutputColumn {

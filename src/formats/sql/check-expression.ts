@@ -24,7 +24,7 @@ export function parseExactJson(text: string): unknown {
   );
 }
 
-/** JSON of what `parseExactJson` returned, with its numbers as they were. */
+/** JSON of what `parseExactJson` returned, with its numbers as they were. @public so that tests see it */
 export function exactJson(value: unknown): string {
   return JSON.stringify(value).replaceAll(numberObjects, "$1");
 }
@@ -372,6 +372,48 @@ export async function parseExpression(connection: DuckDBConnection, text: string
     throw refused(text, "its parentheses do not match");
   }
   return expression;
+}
+
+/** The SQL of a part of a parsed expression. */
+export async function sqlOf(connection: DuckDBConnection, part: unknown): Promise<string> {
+  const node = {
+    type: "SELECT_NODE",
+    modifiers: [],
+    cte_map: { map: [] },
+    select_list: [part],
+    from_table: { type: "EMPTY", alias: "", sample: null, query_location: 0 },
+    where_clause: null,
+    group_expressions: [],
+    group_sets: [],
+    aggregate_handling: "STANDARD_HANDLING",
+    having: null,
+    sample: null,
+    qualify: null,
+  };
+  const json = exactJson({ error: false, statements: [{ node, named_param_map: [] }] });
+  const answer = await connection.runAndReadAll(`SELECT json_deserialize_sql(${quoteText(json)})`);
+  return String(answer.getRows()[0]?.[0]).replace(/^SELECT /, "");
+}
+
+/** A part of a condition. */
+interface Conjunct {
+  readonly sql: string;
+  /** The columns that it names; undefined: parameters of lambdas, which may be columns, are among its names. */
+  readonly columns: ReadonlySet<string> | undefined;
+}
+
+/** The parts of a condition that must all be true. */
+export async function conjunctsOf(connection: DuckDBConnection, text: string): Promise<Conjunct[]> {
+  const split = (part: unknown): readonly unknown[] =>
+    isObject(part) && part["type"] === "CONJUNCTION_AND" && Array.isArray(part["children"])
+      ? part["children"].flatMap(split)
+      : [part];
+  const conjuncts: Conjunct[] = [];
+  for (const part of split(await parseExpression(connection, text))) {
+    const { columns, parameters } = partsOf(part);
+    conjuncts.push({ sql: await sqlOf(connection, part), columns: parameters.size > 0 ? undefined : columns });
+  }
+  return conjuncts;
 }
 
 function refused(text: string, found: string): JobError {

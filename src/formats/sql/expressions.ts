@@ -3,7 +3,13 @@ import type { DuckDBConnection, ConnectionPool } from "../../duckdb/instance.js"
 import type { ShardFile, BoundExpression, Decoder, ShardQuestions, SliceRequest } from "../format.js";
 import { firstLine, quoteName } from "../../duckdb/sql.js";
 import { JobError, messageOf } from "../../base/errors.js";
-import { checkExpression, isZonedTime, type NamesInExpression, sessionValues } from "./check-expression.js";
+import {
+  checkExpression,
+  conjunctsOf,
+  isZonedTime,
+  type NamesInExpression,
+  sessionValues,
+} from "./check-expression.js";
 import { type Contract, folderColumns } from "../../models/binding/contract.js";
 import { columnTypeOf, readColumn } from "../../duckdb/vectors.js";
 import { didYouMean } from "../../base/suggest.js";
@@ -62,6 +68,10 @@ export function shardSql(pool: ConnectionPool, tables: ShardTables): ShardSql {
     check,
     constants: (slice, rows) => folderConstants(pool, slice, rows),
     bindExpression: async (request) => await bindExpression(tables, await checkText(request.text), request),
+    async mayKeep(request) {
+      await checkText(request.text);
+      return await pool.use((connection) => mayKeep(connection, request));
+    },
     async describeRows(request) {
       await check(request.expressions);
       return await describeRows(tables, request);
@@ -177,6 +187,39 @@ function invalid(text: string, found: string, hint: string): JobError {
   return new JobError("SPEC_INVALID", `binding the expression ${text.trim().replaceAll(/\s+/g, " ")}: ${found}`, {
     hint,
   });
+}
+
+/** Partitions of one query. */
+const partitionsPerQuery = 256;
+
+async function mayKeep(
+  connection: DuckDBConnection,
+  { text, columns, partitions }: Parameters<Decoder["mayKeep"]>[0],
+): Promise<boolean[]> {
+  const known = new Set(columns.map(({ name }) => name.toLowerCase()));
+  const decided = (await conjunctsOf(connection, text)).filter(
+    ({ columns: names }) => names !== undefined && [...names].every((name) => known.has(name.toLowerCase())),
+  );
+  if (decided.length === 0) {
+    return partitions.map(() => true);
+  }
+  // One that fails decides nothing.
+  const conditions = decided.map(({ sql }) => {
+    const result = `TRY(struct_pack(v := (${sql})))`;
+    return `CASE WHEN ${result} IS NULL THEN true ELSE (${result}).v IS TRUE END`;
+  });
+  const answers: boolean[] = [];
+  for (let start = 0; start < partitions.length; start += partitionsPerQuery) {
+    const rows = partitions.slice(start, start + partitionsPerQuery).map((values, index) => {
+      const constants = folderColumns(columns).map((ref) => `${columnSql(ref, values)} AS ${quoteName(ref.name)}`);
+      return `SELECT ${[`${index} AS ${quoteName(expressionAlias(""))}`, ...constants].join(", ")}`;
+    });
+    const read = await connection.runAndReadAll(
+      `SELECT ${conditions.join(" AND ")} FROM (${rows.join(" UNION ALL ")}) ORDER BY ${quoteName(expressionAlias(""))}`,
+    );
+    answers.push(...read.getRows().map(([value]) => value === true));
+  }
+  return answers;
 }
 
 async function describeFailure(

@@ -21,6 +21,15 @@ export interface ListedShard {
   readonly sizeBytes: number;
   /** Changes when the file is replaced: `mtime:` and nanoseconds, or `etag:` and the ETag. */
   readonly fingerprint: string;
+  /** What its table knows of it; undefined: it is of no table. */
+  readonly ofTable?: ShardOfTable | undefined;
+}
+
+interface ShardOfTable {
+  /** Values that columns have in all of its rows, as texts; null: NULL. */
+  readonly partition: ReadonlyMap<string, string | null>;
+  /** How many of its rows the table has removed. */
+  readonly removedRows: number;
 }
 
 /** Whether two shards have the same URI, size and fingerprint. Their bytes are not compared. */

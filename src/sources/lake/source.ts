@@ -114,11 +114,27 @@ async function readIcebergAt({ reader, table }: LakePlace, version: IcebergVersi
 async function readPinned(place: LakePlace, { format, version, schemaId }: PinnedTable): Promise<LakeSnapshot> {
   const { reader, table } = place;
   try {
-    return format === "delta"
-      ? await readDelta(reader, table, { version: Number(version) })
-      : await readIcebergAt(place, version === "0" ? { ref: "main" } : { snapshot: version, schemaId });
+    return await betweenCommits(() =>
+      format === "delta"
+        ? readDelta(reader, table, { version: Number(version) })
+        : readIcebergAt(place, version === "0" ? { ref: "main" } : { snapshot: version, schemaId }),
+    );
   } catch (error) {
     throw error instanceof JobError && error.code === "FILE_MISSING" ? ofPlan(error) : error;
+  }
+}
+
+/** Metadata that changes while it is read is that of a table which is committed to at this moment: a retry reads it. */
+async function betweenCommits<T>(work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    throw error instanceof JobError && error.code === "INPUT_CHANGED"
+      ? new JobError("INPUT_NOT_READY", error.message, {
+          hint: "the table was written to at this moment: run the same command again",
+          cause: error,
+        })
+      : error;
   }
 }
 
@@ -161,7 +177,7 @@ export function tableSource(files: Source, { table, at, folder, tools }: TableOp
       }
       const { format, snapshot } =
         pinned === undefined
-          ? await readLake(place, at)
+          ? await betweenCommits(() => readLake(place, at))
           : { format: pinned.format, snapshot: await readPinned(place, pinned) };
       read = { snapshot, files: new Map(snapshot.files.map((file) => [file.uri, file])) };
       const listing = await listFiles(files, snapshot);
@@ -169,12 +185,19 @@ export function tableSource(files: Source, { table, at, folder, tools }: TableOp
         requireFiles(table, snapshot, listing);
       }
       const { version, schemaId } = snapshot;
-      const removedRows = pinned?.removedRows ?? (await countRemoved(snapshot));
-      return { ...listing, folders: [folder], table: { uri: table, at, format, version, schemaId, removedRows } };
+      const shards = pinned === undefined ? await withFacts(listing.shards, snapshot) : listing.shards;
+      const removedRows =
+        pinned?.removedRows ?? shards.reduce((sum, { ofTable }) => sum + (ofTable?.removedRows ?? 0), 0);
+      return {
+        ...listing,
+        shards,
+        folders: [folder],
+        table: { uri: table, at, format, version, schemaId, removedRows },
+      };
     },
     async open(shard) {
       const file = read?.files.get(shard.uri);
-      if (file === undefined && (read === undefined || shard.uri.startsWith(`${table}/`))) {
+      if (file === undefined && shard.uri.startsWith(`${table}/`)) {
         throw new Error(`${shard.uri} is opened before its table is read`);
       }
       return file === undefined || read === undefined
@@ -198,9 +221,9 @@ async function listFiles(files: Source, { files: named }: LakeSnapshot): Promise
 
 /** Refuses a version of which files are gone, or are not those that the table names. */
 function requireFiles(table: string, { version, files }: LakeSnapshot, { shards }: Listing): void {
-  const found = new Map(shards.map(({ uri, sizeBytes }) => [uri, sizeBytes]));
+  const sizes = new Map(shards.map(({ uri, sizeBytes }) => [uri, sizeBytes]));
   for (const { uri, sizeBytes } of files) {
-    const now = found.get(uri);
+    const now = sizes.get(uri);
     if (now === undefined) {
       throw new JobError("FILE_MISSING", `reading version ${version} of table ${table}: its file ${uri} is not there`, {
         hint: "a clean-up (VACUUM, expire_snapshots) removed it, or it was removed by hand: name a newer version with input.at, or restore the file",
@@ -212,11 +235,14 @@ function requireFiles(table: string, { version, files }: LakeSnapshot, { shards 
   }
 }
 
-async function countRemoved({ files }: LakeSnapshot): Promise<number> {
-  const counts = await mapBounded(files, lookUps.calls, async ({ removedCount, removed }) =>
-    removedCount === undefined ? (await removed()).length : removedCount,
-  );
-  return counts.reduce((sum, count) => sum + count, 0);
+/** The shards of a version that is planned, with what the table knows of them. */
+async function withFacts(shards: readonly ListedShard[], { files }: LakeSnapshot): Promise<ListedShard[]> {
+  const byUri = new Map(files.map((file) => [file.uri, file]));
+  return await mapBounded(shards, lookUps.calls, async ({ uri, sizeBytes, fingerprint }) => {
+    const { partition = new Map(), removedCount, removed } = byUri.get(uri) ?? {};
+    const removedRows = removedCount ?? (await removed?.())?.length ?? 0;
+    return { uri, sizeBytes, fingerprint, ofTable: { partition, removedRows } };
+  });
 }
 
 /** Opens a file of a table, whose columns and rows become the table's. */
