@@ -418,7 +418,7 @@ async function recordErasure(
       keys_not_found bigint NOT NULL, rows bigint NOT NULL, rejects bigint NOT NULL);
       COMMENT ON TABLE ${table} IS 'A row for each time that rows of persons were erased: when and how many'`);
   }
-  const { rows } = await session.query<{ record: string }>({
+  const inserted = await session.query<{ record: string }>({
     text: `INSERT INTO ${table} (target, by, key, keys, keys_not_found, rows, rejects) VALUES ($1, $2, $3, $4, $5, $6, $7)
       RETURNING ${recordId} AS record`,
     values: [
@@ -431,5 +431,5 @@ async function recordErasure(
       erased.reduce((sum, { rejects }) => sum + rejects, 0),
     ],
   });
-  return rows[0]?.record;
+  return inserted.rows[0]?.record;
 }
