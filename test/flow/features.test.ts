@@ -1,10 +1,11 @@
 import * as fc from "fast-check";
 import { expect, test } from "vitest";
+import type { DecodedInput } from "#src/columns/types.js";
 import { mergeProfiles, parseProfile, profileText } from "#src/checks/profile/profile.js";
 import type { ColumnProfile } from "#src/checks/profile/column.js";
 import { createFeatureRows, measureFeatures } from "#src/checks/profile/features.js";
-import { rowState } from "#src/flow/pack/select-rows.js";
-import { featurePlanOf, keyColumns } from "#src/flow/features.js";
+import { rowState, selectRows } from "#src/flow/pack/select-rows.js";
+import { batchFeatures, featurePlanOf, keyColumns } from "#src/flow/features.js";
 import { emptyContract, matrixBinding, ref, textColumn } from "../support/batches.js";
 import {
   loopFeatures,
@@ -159,3 +160,34 @@ test("each column of a matrix has its own values, over several parts of which so
   expect(age).toMatchObject({ rows: 4, nulls: 0, min: 1, max: 4, sum: [10, 0] });
   expect(fee).toMatchObject({ rows: 4, nulls: 1, nan: 0, min: 10, max: 30, sum: [60, 0] });
 });
+
+test("the features of a batch without removed rows are measured span by span", () => {
+  const columns = [{ name: "x", kind: "number", type: "float32", input: 0, place: 0 }] as const;
+  const plan = { columns, left: [], spanRows: 5, every: 1, bins: 9 };
+  const contract = { ...emptyContract, inputs: [matrixBinding(["x"])] };
+  fc.assert(
+    fc.property(
+      fc.array(fc.boolean(), { minLength: 1, maxLength: 30 }),
+      fc.nat(20),
+      fc.nat(20),
+      (isRemoved, firstRow, rowStart) => {
+        const data = Float32Array.from(isRemoved, (_, row) => firstRow + rowStart + row);
+        const matrix = { kind: "matrix", width: 1, data, valid: undefined } as const;
+        const whole = { rowCount: data.length, inputs: [matrix], carried: [] };
+        const states = Uint16Array.from(isRemoved, (gone) => (gone ? rowState.filtered : rowState.kept));
+        const parts = batchFeatures({ plan, firstRow }, selectRows(whole, states, contract), rowStart);
+
+        const spans = parts.map(({ inputs }) => [...new Set([...dataOf(inputs)].map((row) => Math.floor(row / 5)))]);
+        expect(spans.flat()).toEqual([...new Set(spans.flat())]); // each of one span, and each span once
+        expect(spans.every((each) => each.length === 1)).toBe(true);
+        expect(parts.flatMap(({ inputs }) => [...dataOf(inputs)])).toEqual(
+          [...data].filter((_, row) => !isRemoved[row]),
+        );
+      },
+    ),
+  );
+});
+
+function dataOf([input]: readonly DecodedInput[]): Float32Array {
+  return input?.kind === "matrix" ? (input.data as Float32Array) : expect.fail();
+}

@@ -13,7 +13,6 @@ import { type AttemptRecord, createAttemptRecord } from "#src/report/attempt-rec
 import { silentProgress, withRecord } from "#src/report/progress.js";
 import { fixedSize } from "#src/flow/batch-size.js";
 import { batchFeatures, featurePlanOf } from "#src/flow/features.js";
-import { rowsRead } from "#src/flow/pack/select-rows.js";
 import { scorePieces } from "#src/flow/score.js";
 import { scorer } from "#src/flow/workers/unit-server.js";
 import { assertNever } from "#src/base/errors.js";
@@ -257,9 +256,7 @@ async function* piecesOf(
   for (let rowStart = 0; rowStart < rows.length; rowStart += cut) {
     await turn();
     const batch = recordOf(rows.slice(rowStart, rowStart + cut), rowStart);
-    // Workers score, and measure, batches without filtered rows only.
-    const isFiltered = plan !== undefined && batch.rowCount < rowsRead(batch);
-    const predictions = batch.rowCount === 0 || isFiltered ? undefined : await score(batch);
+    const predictions = batch.rowCount === 0 ? undefined : await score(batch);
     const features = plan && batchFeatures({ plan, firstRow: 0 }, batch, rowStart);
     const scored = { ...batch, inputs: [], predictions, features };
     yield { rowStart, batch: predictions === undefined ? batch : scored, shards: [] };
