@@ -168,7 +168,6 @@ describe("a spec that is right", () => {
       params: {},
       input: {
         path: ["in/*.parquet"],
-        at: "latest",
         min_rows: 1,
         columns: {},
         partitions: {},
