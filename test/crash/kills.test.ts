@@ -178,6 +178,8 @@ async function inBucket(folder: string, shared: string, server: S3Server): Promi
 
 type Mode = "append" | "upsert" | "replace" | "delete_insert";
 
+let roles = 0;
+
 /** `through`: what a pooler makes of the URL. `insertsOnly`: as a role that may only INSERT and SELECT. */
 async function inTable(
   shared: string,
@@ -187,7 +189,8 @@ async function inTable(
 ): Promise<Place> {
   const database = await server.createDatabase();
   const reader = await server.open(database.name);
-  const role = `scorer_${database.name}`;
+  roles += 1;
+  const role = `scorer_${roles}`; // it outlives its database, which others use again
   const outputAs = (user?: string): object => ({
     postgres: {
       url: through(server.url(database.name, user)),
