@@ -54,7 +54,7 @@ export function diskSource({ folder, output, fileSystem = walkFileSystem }: Disk
     list: (patterns) => listUntilStable(patterns, { folder, output, fileSystem }),
     listNames: async (path) => {
       try {
-        return await readdir(path);
+        return await readdir(resolve(folder, path));
       } catch (error) {
         if (isNotFound(error) || isDenied(error)) {
           return [];

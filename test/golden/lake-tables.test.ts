@@ -1,4 +1,4 @@
-import { rm } from "node:fs/promises";
+import { cp, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { type CliResult, runCommand } from "../support/cli.js";
@@ -25,7 +25,9 @@ async function expectAnswer(columns: readonly string[], { rows }: LakeAnswer, ra
 describe("tables that Spark wrote are scored as Spark reads them, on a disk:", () => {
   test.each(cases)("%s", async (name, answer) => {
     const columns = Object.keys(answer.rows[0] ?? {});
-    const spec = await writeLakeJob(scratch.path, { table: tableOf(name, answer), at: versionOf(answer), columns });
+    await cp(tableOf(name, answer), join(scratch.path, "lake/table"), { recursive: true });
+    // Relative to the spec, whatever folder the command is started in.
+    const spec = await writeLakeJob(scratch.path, { table: "./lake/table/", at: versionOf(answer), columns });
 
     await expectAnswer(columns, answer, await runCommand(["run", spec, "--json"]));
   });
