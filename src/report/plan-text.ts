@@ -10,6 +10,7 @@ import { type MatchedColumns, matchColumns } from "../checks/agreement.js";
 import type { Tokenizing } from "../columns/tensor.js";
 import { showType } from "../columns/types.js";
 import { shortDigest } from "../run/plan/identity.js";
+import { versionText } from "../run/plan/lake-tables.js";
 import type { PinnedTable, Plan, PlannedModel } from "../run/plan/plan.js";
 import { spanCount } from "../run/plan/spans.js";
 import { assertNever } from "../base/errors.js";
@@ -92,11 +93,11 @@ export function planLines(plan: Plan, { estimate, checks, second, ...target }: P
 }
 
 /** "s3://lake/features, Delta version 12, which has removed 3 rows". */
-function tableText({ uri, format, version, removedRows }: PinnedTable): string {
-  const at = format === "delta" ? `Delta version ${version}` : `Iceberg snapshot ${version}`;
+function tableText(table: PinnedTable): string {
+  const { uri, removedRows } = table;
   const removed =
     removedRows === 0 ? "" : `; ${count(removedRows, "row")} of the files below are removed, and count as filtered`;
-  return `${printable(uri)}, ${at}${removed}`;
+  return `${printable(uri)}, ${versionText(table)}${removed}`;
 }
 
 /** What a run does with its second model as text: what is compared, and where its predictions will be. */

@@ -1,3 +1,4 @@
+import { versionText } from "./plan/lake-tables.js";
 import { count } from "../base/shown-numbers.js";
 import type { Engine, ServerTraffic } from "../models/engine.js";
 import type { Decoder } from "../formats/format.js";
@@ -137,7 +138,7 @@ async function startRun(context: JobContext, runId: RunId, held?: RunSink): Prom
     requirePinned(stored.plan, plan.checks?.golden);
     const shardCount = count(plan.input.shards.length, "shard");
     const spans = `${count(spanCount(plan), "span")} of up to ${count(plan.commitRows, "row")}`;
-    const of = table === undefined ? "" : ` of table ${table.uri} at ${table.format} version ${table.version}`;
+    const of = table === undefined ? "" : ` of table ${table.uri}, ${versionText(table)}`;
     log.info(`planned run ${plan.runId}: ${count(plan.input.rows, "row")} of ${shardCount}${of}, in ${spans}`);
     const run = await sink.open({ ...stored, plan: reuseShards(stored.plan, plan.input.shards) });
     record.setRun(runFacts(run));

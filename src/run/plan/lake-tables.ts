@@ -1,3 +1,4 @@
+import type { PinnedTable } from "./plan.js";
 import { JobError } from "../../base/errors.js";
 
 /**
@@ -48,4 +49,9 @@ export function lakeTableError(pattern: string, table: string, { format, remedy 
     `${pattern} matches data files of the ${format} table ${table}, those of deleted and rewritten rows among them`,
     { hint: remedy(table) },
   );
+}
+
+/** "Delta version 12", "Iceberg snapshot 8633778438556666410". */
+export function versionText({ format, version }: Pick<PinnedTable, "format" | "version">): string {
+  return format === "delta" ? `Delta version ${version}` : `Iceberg snapshot ${version}`;
 }
