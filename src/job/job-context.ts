@@ -38,6 +38,7 @@ import {
   openSink,
   openSource,
   shortPath,
+  runFolder,
   withTarget,
   writtenTo,
 } from "./kinds.js";
@@ -261,7 +262,7 @@ const mostRetrySeconds = 30;
  * says where the predictions of an earlier one are.
  */
 function specOf({ challenger, checks: _checks, reuse: _reuse, ...job }: JobSpec): JobSpec {
-  const { columns, parquet, postgres } = job.output;
+  const { columns, parquet, delta, postgres } = job.output;
   return {
     ...job,
     name: `${job.name}.challenger`,
@@ -275,6 +276,9 @@ function specOf({ challenger, checks: _checks, reuse: _reuse, ...job }: JobSpec)
       lineage: postgres !== undefined && postgres.mode !== "replace",
       numbered: true,
       ...(parquet && { parquet: { ...parquet, path: `${parquet.path.replace(/\/+$/, "")}/${place}` } }),
+      ...(delta && {
+        parquet: { ...delta, path: `${delta.path.replace(/\/+$/, "")}/${runFolder(job.name, job.params)}/${place}` },
+      }),
       ...(postgres && { postgres: { ...postgres, table: `${postgres.table}${place}` } }),
     },
   };

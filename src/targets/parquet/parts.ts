@@ -16,6 +16,7 @@ import {
   isWholeSpan,
   keptOf,
   type Manifest,
+  type ManifestPart,
   type PartFacts,
   partSchema,
 } from "./manifest.js";
@@ -34,7 +35,25 @@ export interface RunFolder {
   readonly check: () => Promise<void>;
   /** Default: every part must be whole. */
   readonly how: Opening | undefined;
+  readonly publication: Publication;
 }
+
+/** Where readers find the rows of a published run. */
+export interface Publication {
+  /** Whether they are a table's, whose writers may rewrite and remove the parts of a published run: nothing here does. */
+  readonly isTable: boolean;
+  /**
+   * Makes rows visible that readers do not find in the folder of the run, in one atomic act: the parts there are whole and
+   * durable. Safe to repeat, also for several attempts at once. @throws JobError PLAN_CHANGED where a later run came first
+   */
+  publish(run: RunFolder, parts: readonly ManifestPart[]): Promise<void>;
+}
+
+/** Readers find the rows in the folder of the run. */
+export const inFolder: Publication = {
+  isTable: false,
+  publish: () => Promise.resolve(),
+};
 
 /** More attempts than a part can move: once, from where it is staged to its final path. */
 const readsLimit = 10;
@@ -47,9 +66,9 @@ export async function committedParts(
   run: RunFolder,
   wanted: (span: number) => boolean,
 ): Promise<{ finished: boolean; parts: Map<number, CommittedPart> }> {
-  const { store, layout, stored, check } = run;
+  const { store, layout, check } = run;
   return await readingParts({ store, check }, async (reading) => {
-    const manifest = await checkFinished(store, layout, stored);
+    const manifest = await checkFinished(run);
     if (manifest !== undefined) {
       return { finished: true, parts: of(manifest) };
     }
@@ -234,7 +253,7 @@ export async function readProfiles(
 }
 
 /** Runs `work` for a bounded number of parts at a time, as files that have their footers. */
-async function eachFooter(
+export async function eachFooter(
   { store, duckdb }: Pick<RunFolder, "store" | "duckdb">,
   names: ReadonlyMap<number, string>,
   work: (connection: DuckDBConnection, files: readonly PartOnMachine[]) => Promise<void>,

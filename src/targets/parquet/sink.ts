@@ -40,6 +40,7 @@ import {
   committedParts,
   type CommittedSpans,
   listParts,
+  type Publication,
   partProfiles,
   readCommitted,
   readProfiles,
@@ -95,7 +96,7 @@ export function openParquetSink(options: ParquetSinkOptions): Sink {
       return { format: "parquet", rows, ...options.storeAt(place).fetch(parts, "whole") };
     },
     history: (request) => findHistory(store, { folder, folders }, request),
-    prune: (request) => pruneFolder(options.storeAt(request.place), request),
+    prune: (request) => pruneFolder(options.storeAt(request.place), options.publication, request),
     rehearse: (plan) => options.rehearse(plan),
     create: (plan, held) =>
       held === undefined
@@ -119,6 +120,7 @@ export interface RunTools {
   /** Opens a DuckDB that reads parts, for `checks.unique`. */
   readonly openKeyDuckDb: OpenKeyDuckDb;
   readonly compression: Compression;
+  readonly publication: Publication;
   /** Takes rows of spans that are not complete; DuckDB may write there. */
   readonly spool: Spool;
   /** Names this attempt: unique among all attempts on all machines. */
@@ -130,7 +132,16 @@ export interface RunTools {
 async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening): Promise<RunSink> {
   const { store, folder, duckdb, writer } = tools;
   const layout = plannedLayout(folder, stored.plan);
-  const run: RunFolder = { store, layout, stored, duckdb, how, check: planCheck(store, layout, stored.planId) };
+  const { publication } = tools;
+  const run: RunFolder = {
+    store,
+    layout,
+    stored,
+    duckdb,
+    how,
+    publication,
+    check: planCheck(store, layout, stored.planId),
+  };
   const { finished, parts } = await committedParts(run, () => true);
   if (finished) {
     // The attempt that wrote `_SUCCESS` may have died before it flushed the name. An archive has nothing to flush.
@@ -305,7 +316,7 @@ async function finishRun(run: RunFolder, known: CommittedSpans, attempt: Attempt
     }
     // Parts are gone: a later run was opened, or another attempt has published this one, and removed what was staged.
     await check();
-    if ((await checkFinished(store, layout, stored)) === undefined) {
+    if ((await checkFinished(run)) === undefined) {
       throw error;
     }
     await flush(store, layout.folder);
