@@ -39,6 +39,7 @@ import {
   openSource,
   shortPath,
   runFolder,
+  runPattern,
   withTarget,
   writtenTo,
 } from "./kinds.js";
@@ -291,6 +292,7 @@ function secondJobOpener(
   tools: ModelToolsOptions & { readonly log: Log },
 ): JobContext["openSecondJob"] {
   const own = specOf(spec);
+  const { job, series } = runPattern(spec, options.outputPattern);
   const debug = (message: string): void => {
     tools.log.debug(message);
   };
@@ -300,10 +302,7 @@ function secondJobOpener(
       retry: { ...options.retry, maxSeconds: Math.min(options.retry.maxSeconds, mostRetrySeconds) },
       // Its rows are published nowhere: they may replace those of any earlier run, and be added to them.
       attempt: { allowDuplicates: true, allowOlder: true },
-      outputPattern: {
-        job: `${options.outputPattern.job}/${place}`,
-        series: `${options.outputPattern.series}/${place}`,
-      },
+      outputPattern: { job: `${job}/${place}`, series: `${series}/${place}` },
     });
     const where = challengerPlaces(tools.where);
     return {

@@ -213,7 +213,7 @@ export interface SinkOptions extends Tools {
 }
 
 interface TargetOptions extends SinkOptions {
-  readonly job: Pick<JobSpec, "name" | "params">;
+  readonly job: Pick<JobSpec, "name" | "params" | "output">;
 }
 
 /** Opens the target that a spec names. */
@@ -282,7 +282,7 @@ async function secretsOf({ url, password }: PostgresOutputSpec, { folder, where 
 }
 
 async function openParquet(parquet: ParquetOutputSpec, options: SinkOptions): Promise<Sink> {
-  return openParquetSink({ ...(await filesAt(parquet, options, parquet.path)), publication: inFolder });
+  return openParquetSink({ ...(await filesAt(parquet, options, parquet.path)), publish: inFolder });
 }
 
 /** Opens a Delta table. Each run has a folder in that of the table, whose name starts with its dates. */
@@ -290,19 +290,17 @@ async function openDelta(delta: DeltaOutputSpec, options: TargetOptions): Promis
   const { openDeltaSink } = await import("../targets/delta.js");
   const { path, create, partition } = delta;
   const { name, params } = options.job;
-  const ofRun = `${path.replace(/\/+$/, "")}/${runFolder(name, params)}`;
-  const files = await filesAt({ ...delta, path: ofRun }, options, path);
-  const table = files.folder.slice(0, -runFolder(name, params).length - 1);
-  const runs = [
-    ...table.slice(files.otherRunFolders.root.length + 1).split("/"),
-    runsFolder,
-    new RegExp(`^(?:\\d{4}-\\d\\d-\\d\\d\\.)*${escapeRegExp(name)}-[0-9a-f]{12}$`),
-  ];
+  const folder = runFolder(name, params);
+  const files = await filesAt(
+    { ...delta, path: `${path.replace(/\/+$/, "")}/${folder}` },
+    { ...options, outputPattern: runPattern(options.job, options.outputPattern) },
+    path,
+  );
+  const table = files.folder.slice(0, -folder.length - 1);
   return openDeltaSink({
     ...files,
     target: isObjectUri(path) ? table : shortPath(table),
     uri: path,
-    otherRunFolders: { ...files.otherRunFolders, job: runs, series: runs },
     table,
     create,
     partition,
@@ -311,14 +309,20 @@ async function openDelta(delta: DeltaOutputSpec, options: TargetOptions): Promis
 }
 
 /** The folder in that of a table in which the runs of its jobs have folders. */
-const runsFolder = "infer-batch.runs";
+const runsFolder = "_infer-batch";
 
 /** The folder of a run in that of its table. */
 export function runFolder(name: string, params: Readonly<Record<string, string>>): string {
   return `${runsFolder}/${[...Object.values(params).filter(isCalendarDate), runIdOf(name, params, sha256Of)].join(".")}`;
 }
 
-type FilesOptions = Omit<ParquetSinkOptions, "publication">;
+/** Where the runs of a job have folders, given where its output is. */
+export function runPattern({ name, output }: Pick<JobSpec, "name" | "output">, pattern: OutputPattern): OutputPattern {
+  const below = output.delta === undefined ? "" : `/${runsFolder}/${anyValue}${name}-${anyValue}`;
+  return { job: `${pattern.job}${below}`, series: `${pattern.series}${below}` };
+}
+
+type FilesOptions = Omit<ParquetSinkOptions, "publish">;
 
 /** @param read the folder in which DuckDB may read: that of the files, or one above it */
 async function filesAt(files: ParquetOutputSpec, options: SinkOptions, read: string): Promise<FilesOptions> {

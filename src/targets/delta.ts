@@ -14,15 +14,16 @@ import {
   type SchemaField,
 } from "../sources/lake/delta.js";
 import type { LakeReader } from "../sources/lake/snapshot.js";
-import { namesIn, type Store } from "../stores/store.js";
+import { flush, namesIn, type Store } from "../stores/store.js";
 import { JobError } from "../base/errors.js";
+import { mapBounded } from "../base/promises.js";
 import type { ManifestPart } from "./parquet/manifest.js";
-import { eachFooter, type Publication, type RunFolder } from "./parquet/parts.js";
+import { eachFooter, type RunFolder } from "./parquet/parts.js";
 import { type ParquetSinkOptions, openParquetSink } from "./parquet/sink.js";
 import type { Sink } from "./target.js";
 
-export interface DeltaSinkOptions extends Omit<ParquetSinkOptions, "publication"> {
-  /** The table's folder. The output folder is in it, so that its parts are the table's. */
+export interface DeltaSinkOptions extends Omit<ParquetSinkOptions, "publish"> {
+  /** The table's folder. The output folder is in it. */
   readonly table: string;
   /** Whether a table that does not exist is created. */
   readonly create: boolean;
@@ -60,15 +61,15 @@ const refusedOfColumn = /^delta\.(generationExpression|identity\.|invariants)/;
 const triesLimit = 1000;
 
 /**
- * Opens a Delta table as a target. The parts of a run are committed to a folder in that of the table, as those of a target
- * of Parquet files are, where no reader of the table looks. Publishing is one version of the table, which adds them all:
+ * Opens a Delta table as a target. A run has an output folder as one of Parquet files has it, below `_infer-batch/` in the
+ * table's folder, which no reader of the table sees and no clean-up removes. Publishing has one step more, before
+ * `_SUCCESS`: the parts are copied into the table's folder, and one version adds them.
  *
- * 1. Its log names the run: as `txn`, whose `appId` is the run's id without its number, and whose version is the number.
- *    Whoever finds it there has nothing to add.
+ * 1. The table's log names the runs that it has: as `txn`, whose `appId` is the run's id without its number, and whose
+ *    version is the number. Whoever finds the run there has nothing to add.
  * 2. Otherwise the next version is created, unless another writer has created it: then from 1.
  *
- * Then the folder gets its `_SUCCESS`, as any. From then on the parts are the table's: its writers may rewrite and remove
- * them.
+ * The copies are the table's, whose writers may rewrite and remove them.
  * @see https://github.com/delta-io/delta/blob/master/PROTOCOL.md
  */
 export function openDeltaSink(options: DeltaSinkOptions): Sink {
@@ -76,8 +77,7 @@ export function openDeltaSink(options: DeltaSinkOptions): Sink {
   const store = options.storeAt(table);
   const reader = readerOf(store, duckdb);
   const log = { store, reader };
-  const publication: Publication = { isTable: true, publish: (run, parts) => addVersion(options, log, run, parts) };
-  const sink = openParquetSink({ ...options, publication });
+  const sink = openParquetSink({ ...options, publish: (run, parts) => addVersion(options, log, run, parts) });
 
   /** @throws JobError for a table that could not take the rows of a run */
   async function check(plan: Plan): Promise<void> {
@@ -281,12 +281,13 @@ async function addVersion(
   run: RunFolder,
   parts: readonly ManifestPart[],
 ): Promise<void> {
-  const { table, folder } = options;
+  const { table, partition } = options;
   const { layout, stored, check } = run;
   const { plan } = stored;
   const { base, number } = splitRunId(plan.runId);
-  const adds = await addedFiles(run, parts, { below: folder.slice(table.length + 1), partition: options.partition });
+  const adds = await addedFiles(run, parts, partition);
   const fence = { scope: layout.temporary, check, takesBack: () => Promise.resolve(false) };
+  let isCopied = false;
 
   for (let tries = 0; tries < triesLimit; tries += 1) {
     await check();
@@ -300,6 +301,8 @@ async function addVersion(
     }
     requireWritable(options, plan, state);
     requireValues(table, state, adds);
+    await (isCopied ? undefined : copyParts(log.store, adds, { from: layout.folder, to: table }));
+    isCopied = true;
     const now = Date.now();
     const version = (state?.version ?? -1) + 1;
     const actions = [
@@ -307,7 +310,7 @@ async function addVersion(
         commitInfo: {
           timestamp: now,
           operation: "WRITE",
-          operationParameters: { mode: "Append", partitionBy: JSON.stringify(Object.keys(options.partition)) },
+          operationParameters: { mode: "Append", partitionBy: JSON.stringify(Object.keys(partition)) },
           isBlindAppend: true,
           engineInfo: `infer-batch/${plan.createdBy}`,
           "infer-batch": { runId: plan.runId, planId: stored.planId },
@@ -333,16 +336,24 @@ async function addVersion(
 }
 
 interface AddedFile {
+  /** Its name in the folder of the run, and the one in that of the table, which depends on its content. */
+  readonly part: string;
+  readonly name: string;
   readonly add: Readonly<Record<string, unknown>>;
   /** Columns with NULLs. */
   readonly nulls: readonly string[];
 }
 
+/** Digits of the digest in the name of a part in the table. */
+const digestDigits = 16;
+/** Parts that are copied at once. */
+const copiesAtOnce = 24;
+
 /** What the log is told of each part with rows. */
 async function addedFiles(
   run: RunFolder,
   parts: readonly ManifestPart[],
-  { below, partition }: { readonly below: string; readonly partition: DeltaSinkOptions["partition"] },
+  partitionValues: DeltaSinkOptions["partition"],
 ): Promise<readonly AddedFile[]> {
   const { layout, stored } = run;
   const filled = parts.filter(({ rows }) => rows > 0);
@@ -359,14 +370,34 @@ async function addedFiles(
       statistics.set(span, read.get(path) ?? []);
     }
   });
-  return filled.map(({ span, file, rows, size_bytes: size }) => {
+
+  return filled.map(({ span, file, rows, size_bytes: size, sha256 }) => {
     const known = statistics.get(span) ?? [];
-    const path = `${below}/${file}`.split("/").map(encodeURIComponent).join("/");
+    const name = file.replace(/\.parquet$/, `.${sha256.slice(0, digestDigits)}.parquet`);
+    const stats = statisticsText(rows, known);
     return {
-      add: { path, partitionValues: partition, size, dataChange: true, stats: statisticsText(rows, known) },
-      nulls: known.filter(({ nulls }) => nulls > 0).map(({ name }) => name),
+      part: file,
+      name,
+      add: { path: encodeURIComponent(name), partitionValues, size, dataChange: true, stats },
+      nulls: known.filter(({ nulls }) => nulls > 0).map((column) => column.name),
     };
   });
+}
+
+/** @throws JobError OUTPUT_DAMAGED for a part that is gone */
+async function copyParts(
+  store: Store,
+  files: readonly AddedFile[],
+  { from, to }: { readonly from: string; readonly to: string },
+): Promise<void> {
+  await mapBounded(files, copiesAtOnce, async ({ part, name }) => {
+    if ((await store.copy(`${from}/${part}`, `${to}/${name}`)) === "missing") {
+      throw new JobError("OUTPUT_DAMAGED", `publishing ${from}: ${part} is gone since it was committed`, {
+        hint: "something else removes files here; run the same command again, which scores that span anew",
+      });
+    }
+  });
+  await flush(store, to); // a version must not name files that a power failure removes
 }
 
 interface ColumnStatistics {

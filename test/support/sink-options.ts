@@ -45,7 +45,7 @@ export interface DiskSinkOptions extends Partial<ParquetSinkOptions> {
 
 /** Opens a target of Parquet files in a folder. */
 export function openDiskSink(options: DiskSinkOptions): Sink {
-  return openParquetSink({ ...onDisk(options), publication: inFolder });
+  return openParquetSink({ ...onDisk(options), publish: inFolder });
 }
 
 export interface DiskTableOptions
@@ -56,7 +56,7 @@ export interface DiskTableOptions
 
 /** Opens a Delta table in a folder. A new run may add its rows to it. */
 export function openDiskTable({ table, ...options }: DiskTableOptions): Sink {
-  const folder = join(table, "infer-batch.runs/job-000000000000");
+  const folder = join(table, "_infer-batch/job-000000000000");
   return openDeltaSink({
     create: true,
     partition: {},
@@ -71,7 +71,7 @@ function onDisk({
   fs = nodeFileSystem,
   isDead = () => false,
   ...options
-}: DiskSinkOptions): Omit<ParquetSinkOptions, "publication"> {
+}: DiskSinkOptions): Omit<ParquetSinkOptions, "publish"> {
   const { writer } = options;
   const storeAt = (root: string): ReturnType<typeof openDiskStore> => openDiskStore({ root, fs, writer, isDead });
   const spool = testSpool(writer);

@@ -146,7 +146,7 @@ export function s3Sink(options: S3SinkOptions): Promise<Sink> {
       },
       writer,
       warn,
-      publication: inFolder,
+      publish: inFolder,
     }),
   );
 }

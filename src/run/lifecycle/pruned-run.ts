@@ -62,7 +62,7 @@ function asOneShard(plan: Plan): Plan {
 
 /** The error for a command that needs the output of a pruned run. @param next the command that scores it again */
 export function prunedError({ plan: { runId, target }, at, by }: Pruning, next: string): JobError {
-  const gone = target.kind === "parquet" ? "its predictions are gone" : "its rejected rows and profiles are gone";
+  const gone = target.kind === "postgres" ? "its rejected rows and profiles are gone" : "its predictions are gone";
   return new JobError("PRUNED", `opening run ${runId}: ${by} pruned it at ${at}, and ${gone}`, {
     hint: `a pruned run is not scored again by itself; to score it as a new run: ${next}`,
   });

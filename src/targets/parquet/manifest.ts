@@ -194,22 +194,15 @@ const manifestSchema = z.object({
 }) satisfies z.ZodType<Manifest>;
 
 /**
- * Reads the manifest of this run if it is finished, and checks that its parts exist with the sizes that it names, unless
- * they are a table's by now.
+ * Reads the manifest of this run if it is finished, and checks that its parts exist with the sizes that it names.
  * Returns undefined while the predictions are those of an earlier run.
  * @throws JobError OUTPUT_FOREIGN for another job's `_SUCCESS`, PLAN_CHANGED for a later run's, OUTPUT_DAMAGED
  */
-export async function checkFinished({
-  store,
-  layout,
-  stored: { plan, planId },
-  publication,
-}: {
-  readonly store: ReadableStore;
-  readonly layout: Layout;
-  readonly stored: StoredPlan;
-  readonly publication: { readonly isTable: boolean };
-}): Promise<Manifest | undefined> {
+export async function checkFinished(
+  store: ReadableStore,
+  layout: Layout,
+  { plan, planId }: StoredPlan,
+): Promise<Manifest | undefined> {
   // `_SUCCESS` is read before the manifest: an attempt that finishes the run at this moment writes the manifest first.
   const success = await store.readText(layout.success);
   const run = runIdIn(success);
@@ -239,9 +232,7 @@ export async function checkFinished({
       "restore the folder",
     );
   }
-  if (!publication.isTable) {
-    refuseDamaged(plan.runId, await differingParts(store, layout, manifest), repairOfParts(plan));
-  }
+  refuseDamaged(plan.runId, await differingParts(store, layout, manifest), repairOfParts(plan));
   return manifest;
 }
 

@@ -40,7 +40,6 @@ import {
 import type { StoredPlan } from "../target.js";
 import { openLedger, readDocument } from "./ledger.js";
 import { decisionDocument, errorsDocument, spendingDocument, stripRows, verdictDocument } from "../../stores/ledger.js";
-import type { Publication, RunFolder } from "./parts.js";
 import { clearEarlierRuns, clearRun, withdraw } from "./publish.js";
 
 /** Where the job's runs with other params are: below `root`, a `RegExp` matches a segment that contains a param. */
@@ -409,10 +408,9 @@ async function ifPermitted<T>(call: Promise<T>): Promise<T | undefined> {
   }
 }
 
-/** Removes the output of all runs in a folder, but for parts that are a table's, and leaves a tombstone. */
+/** Removes the output of all runs in a folder, and leaves a tombstone. */
 export async function pruneFolder(
   store: Store,
-  publication: Publication,
   { place: folder, latest, pruning, dryRun }: PruneRequest,
 ): Promise<PruneOutcome> {
   const layout = layoutOf(folder, pruning.tombstone);
@@ -421,7 +419,7 @@ export async function pruneFolder(
   if (isLater(now, layout) || (now !== latest && now !== layout.runId)) {
     return plannedMeanwhile(now);
   }
-  const found = await earlierFiles(store, layout, publication);
+  const found = await earlierFiles(store, layout);
   const isDone = found.files === 0 && (await readPlan(store, layout))?.pruned !== undefined;
   if (dryRun) {
     return { kind: "removed", ...found };
@@ -443,7 +441,7 @@ export async function pruneFolder(
     if ((await readPlan(store, layout))?.pruned === undefined) {
       return plannedMeanwhile(layout.runId); // before the tombstone was stored
     }
-    await takeDown({ store, layout, publication }, check);
+    await takeDown(store, layout, check);
   } catch (error) {
     if (error instanceof JobError && error.code === "PLAN_CHANGED") {
       return plannedMeanwhile(next.runId);
@@ -462,21 +460,17 @@ function plannedMeanwhile(runId: RunId): PruneOutcome {
  * Removes `_SUCCESS`, then the manifest, then the parts, rejects and working files of all runs before the tombstone. Each
  * step may be repeated. @throws JobError PLAN_CHANGED where a run was planned after the tombstone
  */
-async function takeDown(
-  run: Pick<RunFolder, "store" | "layout" | "publication">,
-  check: () => Promise<void>,
-): Promise<void> {
-  const { store, layout } = run;
+async function takeDown(store: Store, layout: Layout, check: () => Promise<void>): Promise<void> {
   await check();
-  await clearEarlierRuns(run, false);
+  await clearEarlierRuns({ store, layout }, false);
   await withdraw({ store, layout, check }, layout.success);
   await withdraw({ store, layout, check }, layout.manifest);
-  await clearEarlierRuns(run, true);
+  await clearEarlierRuns({ store, layout }, true);
   await clearRun(store, layout);
 }
 
 /** Counts the files of all runs before the tombstone that pruning removes. Plans and profiles are not among them. */
-async function earlierFiles(store: Store, layout: Layout, { isTable }: Publication): Promise<Removed> {
+async function earlierFiles(store: Store, layout: Layout): Promise<Removed> {
   const sizes: number[] = [];
   const add = async (folder: string, isOurs: (name: string) => boolean): Promise<void> => {
     const sizeOf = await sizesIn(store, folder);
@@ -485,7 +479,7 @@ async function earlierFiles(store: Store, layout: Layout, { isTable }: Publicati
     }
   };
   const ofEarlier = (name: string): boolean => isEarlier(runOfPart(name), layout);
-  await (isTable ? undefined : add(layout.folder, ofEarlier));
+  await add(layout.folder, ofEarlier);
   await add(layout.rejects, ofEarlier);
   for (const path of [layout.success, layout.manifest]) {
     if (isEarlier(runIdIn(await store.readText(path)), layout)) {

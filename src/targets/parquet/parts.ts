@@ -35,25 +35,16 @@ export interface RunFolder {
   readonly check: () => Promise<void>;
   /** Default: every part must be whole. */
   readonly how: Opening | undefined;
-  readonly publication: Publication;
-}
-
-/** Where readers find the rows of a published run. */
-export interface Publication {
-  /** Whether they are a table's, whose writers may rewrite and remove the parts of a published run: nothing here does. */
-  readonly isTable: boolean;
   /**
-   * Makes rows visible that readers do not find in the folder of the run, in one atomic act: the parts there are whole and
-   * durable. Safe to repeat, also for several attempts at once. @throws JobError PLAN_CHANGED where a later run came first
+   * Has readers find the rows elsewhere, too, in one atomic act, before the run counts as published. Its parts are in
+   * place, whole and durable. Safe to repeat, also for several attempts at once.
+   * @throws JobError PLAN_CHANGED where a later run came first
    */
-  publish(run: RunFolder, parts: readonly ManifestPart[]): Promise<void>;
+  readonly publish: (run: RunFolder, parts: readonly ManifestPart[]) => Promise<void>;
 }
 
-/** Readers find the rows in the folder of the run. */
-export const inFolder: Publication = {
-  isTable: false,
-  publish: () => Promise.resolve(),
-};
+/** Readers find the rows of a run in its folder only. */
+export const inFolder: RunFolder["publish"] = () => Promise.resolve();
 
 /** More attempts than a part can move: once, from where it is staged to its final path. */
 const readsLimit = 10;
@@ -66,9 +57,9 @@ export async function committedParts(
   run: RunFolder,
   wanted: (span: number) => boolean,
 ): Promise<{ finished: boolean; parts: Map<number, CommittedPart> }> {
-  const { store, layout, check } = run;
+  const { store, layout, stored, check } = run;
   return await readingParts({ store, check }, async (reading) => {
-    const manifest = await checkFinished(run);
+    const manifest = await checkFinished(store, layout, stored);
     if (manifest !== undefined) {
       return { finished: true, parts: of(manifest) };
     }

@@ -25,14 +25,12 @@ export interface FinishedRun {
 }
 
 type PublishedFolder = Pick<RunFolder, "store" | "layout" | "check">;
-type ClearedFolder = Pick<RunFolder, "store" | "layout" | "publication">;
 
 const atOnce = 24;
 
 /**
- * Publishes a run: moves staged parts into place, commits them to the table, if they are for one, writes the profile, then
- * the manifest, then `_SUCCESS`, then removes the working files. Each step may be repeated, and done by several attempts at
- * once.
+ * Publishes a run: moves staged parts into place, writes the profile, then the manifest, then `_SUCCESS`, then removes the
+ * working files. Each step may be repeated, and done by several attempts at once.
  */
 export async function publishRun(run: RunFolder, known: FinishedRun): Promise<void> {
   const { store, layout, stored } = run;
@@ -42,7 +40,7 @@ export async function publishRun(run: RunFolder, known: FinishedRun): Promise<vo
   if (layout.staged) {
     await swapIn(run, spans);
   }
-  await run.publication.publish(run, parts);
+  await run.publish(run, parts);
   // First what is staged: a late attempt that has staged rejects either finds the part of its span, or loses them here, or
   // they are found below.
   await store.remove(layout.temporary);
@@ -77,14 +75,11 @@ async function swapIn(run: RunFolder, spans: readonly number[]): Promise<void> {
     const [from = "", to = from] = layout.pathsOf(span);
     return { from, outcome: await store.copy(from, to) };
   });
-  // Another attempt may have committed them to the table.
-  const takeBack = async (): Promise<void> =>
-    run.publication.isTable
-      ? undefined
-      : await store.remove(
-          layout.folder,
-          spans.map((span) => layout.part(span)),
-        );
+  const takeBack = (): Promise<void> =>
+    store.remove(
+      layout.folder,
+      spans.map((span) => layout.part(span)),
+    );
   const gone = copied.find(({ outcome }) => outcome === "missing")?.from;
   if (gone !== undefined) {
     // Without that part, no attempt can publish this run.
@@ -102,7 +97,7 @@ async function swapIn(run: RunFolder, spans: readonly number[]): Promise<void> {
   await withdraw(run, layout.success);
   // From here on, an attempt that has read an earlier run's `_SUCCESS` cannot remove this run's.
   await store.remove(layout.withdrawn);
-  await removeEarlier(run);
+  await removeEarlier(store, layout);
 }
 
 async function manifestPart(
@@ -156,8 +151,10 @@ export async function clearRun(store: Store, layout: Layout): Promise<void> {
  * Removes the working files of all earlier runs, which closes their fences: this run's plan must be stored. Once this run
  * is published, removes what their attempts have published too late, too; before that, readers may read it.
  */
-export async function clearEarlierRuns(run: ClearedFolder, isPublished: boolean): Promise<void> {
-  const { store, layout } = run;
+export async function clearEarlierRuns(
+  { store, layout }: Pick<RunFolder, "store" | "layout">,
+  isPublished: boolean,
+): Promise<void> {
   if (splitRunId(layout.runId).number === 1) {
     return;
   }
@@ -167,12 +164,12 @@ export async function clearEarlierRuns(run: ClearedFolder, isPublished: boolean)
     }
   }
   if (isPublished) {
-    await removeEarlier(run);
+    await removeEarlier(store, layout);
   }
 }
 
-async function removeEarlier({ store, layout, publication }: ClearedFolder): Promise<void> {
-  for (const folder of publication.isTable ? [layout.rejects] : [layout.folder, layout.rejects]) {
+async function removeEarlier(store: Store, layout: Layout): Promise<void> {
+  for (const folder of [layout.folder, layout.rejects]) {
     const names = (await namesIn(store, folder)).filter((name) => isEarlier(runOfPart(name), layout));
     await store.remove(folder, names);
   }

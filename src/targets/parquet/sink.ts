@@ -40,7 +40,6 @@ import {
   committedParts,
   type CommittedSpans,
   listParts,
-  type Publication,
   partProfiles,
   readCommitted,
   readProfiles,
@@ -96,7 +95,7 @@ export function openParquetSink(options: ParquetSinkOptions): Sink {
       return { format: "parquet", rows, ...options.storeAt(place).fetch(parts, "whole") };
     },
     history: (request) => findHistory(store, { folder, folders }, request),
-    prune: (request) => pruneFolder(options.storeAt(request.place), options.publication, request),
+    prune: (request) => pruneFolder(options.storeAt(request.place), request),
     rehearse: (plan) => options.rehearse(plan),
     create: (plan, held) =>
       held === undefined
@@ -120,7 +119,7 @@ export interface RunTools {
   /** Opens a DuckDB that reads parts, for `checks.unique`. */
   readonly openKeyDuckDb: OpenKeyDuckDb;
   readonly compression: Compression;
-  readonly publication: Publication;
+  readonly publish: RunFolder["publish"];
   /** Takes rows of spans that are not complete; DuckDB may write there. */
   readonly spool: Spool;
   /** Names this attempt: unique among all attempts on all machines. */
@@ -132,14 +131,13 @@ export interface RunTools {
 async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening): Promise<RunSink> {
   const { store, folder, duckdb, writer } = tools;
   const layout = plannedLayout(folder, stored.plan);
-  const { publication } = tools;
   const run: RunFolder = {
     store,
     layout,
     stored,
     duckdb,
     how,
-    publication,
+    publish: tools.publish,
     check: planCheck(store, layout, stored.planId),
   };
   const { finished, parts } = await committedParts(run, () => true);
@@ -316,7 +314,7 @@ async function finishRun(run: RunFolder, known: CommittedSpans, attempt: Attempt
     }
     // Parts are gone: a later run was opened, or another attempt has published this one, and removed what was staged.
     await check();
-    if ((await checkFinished(run)) === undefined) {
+    if ((await checkFinished(store, layout, stored)) === undefined) {
       throw error;
     }
     await flush(store, layout.folder);

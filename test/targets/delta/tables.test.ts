@@ -5,6 +5,8 @@ import { describe, expect, test } from "vitest";
 import { expectEnd, runCommand } from "../../support/cli.js";
 import { scratch, writeSpec } from "../../support/job.js";
 import { rowsOfDelta } from "../../support/lakes.js";
+import { useFirstStores } from "../../support/clouds.js";
+import { mirror } from "../../support/s3-target.js";
 import { pythonTools } from "../../support/python-tools.js";
 import { fixtureNamed } from "../../support/world.js";
 import { goldenRows } from "../../support/golden.js";
@@ -14,16 +16,17 @@ const { bin, missing, skipped } = pythonTools("lakes", [
   "deltalake==1.6.6",
   "pyarrow==26.0.1",
 ]);
+const stores = useFirstStores();
 const fixture = fixtureNamed("diabetes-mlp");
 const params = { ds: { type: "date", default: "2026-11-20" } };
 
 /** A job into a table, in spans of 100 rows. */
-async function writeJob(delta: object = {}, more: object = {}): Promise<string> {
+async function writeJob(delta: object = {}, more: object = {}, columns: readonly string[] = ["id"]): Promise<string> {
   return await writeSpec(scratch.path, fixture, {
     name: "scores",
     params,
     commit_rows: 100,
-    output: { columns: ["id"], parquet: undefined, delta: { path: "table", ...delta } },
+    output: { columns, parquet: undefined, delta: { path: "table", ...delta } },
     ...more,
   });
 }
@@ -36,8 +39,8 @@ async function run(spec: string, ...args: readonly string[]): ReturnType<typeof 
 
 const table = (): string => join(scratch.path, "table");
 const records = (date = "2026-11-20"): Promise<string> =>
-  readdir(join(table(), "infer-batch.runs")).then((names) =>
-    join(table(), "infer-batch.runs", names.find((name) => name.startsWith(date)) ?? ""),
+  readdir(join(table(), "_infer-batch")).then((names) =>
+    join(table(), "_infer-batch", names.find((name) => name.startsWith(date)) ?? ""),
   );
 
 /** What deltalake makes of a table: `expression` of the table `t`, as JSON. */
@@ -120,9 +123,8 @@ describe("a Delta table as the target", () => {
   test("already has a run that was published, whatever its writers do with the files", async () => {
     const spec = await writeJob();
     await expectEnd(run(spec), 0);
-    const folder = await records();
-    for (const name of (await readdir(folder)).filter((each) => each.endsWith(".parquet"))) {
-      await rm(join(folder, name)); // they were rewritten, and cleaned up
+    for (const name of (await readdir(table())).filter((each) => each.endsWith(".parquet"))) {
+      await rm(join(table(), name)); // they were rewritten, and cleaned up
     }
     const again = await expectEnd(run(spec), 0);
     expect(again.stdout).toContain("already complete");
@@ -144,10 +146,10 @@ describe("a Delta table as the target", () => {
     const spec = await writeJob();
     await expectEnd(run(spec), 0);
     await expectEnd(run(spec, "--new-run"), 64, "it has the rows of run scores-", "--allow-duplicates");
-    await cp(join(table(), "infer-batch.runs"), join(scratch.path, "kept"), { recursive: true });
-    await rm(join(table(), "infer-batch.runs"), { recursive: true });
+    await cp(join(table(), "_infer-batch"), join(scratch.path, "kept"), { recursive: true });
+    await rm(join(table(), "_infer-batch"), { recursive: true });
     await expectEnd(run(spec), 66, "what is known of it is gone", "restore");
-    await cp(join(scratch.path, "kept"), join(table(), "infer-batch.runs"), { recursive: true });
+    await cp(join(scratch.path, "kept"), join(table(), "_infer-batch"), { recursive: true });
     await expectEnd(run(spec, "--new-run", "--allow-duplicates"), 0);
     expect(await rowsOfDelta(table())).toHaveLength(884);
   });
@@ -155,7 +157,7 @@ describe("a Delta table as the target", () => {
   test("hides a held run, has it when it is approved, and never if it is discarded", async () => {
     const spec = await writeJob({}, { checks: { sql: { many: "count(*) > 1000" } } });
     await expectEnd(run(spec), 67);
-    expect(await readdir(table())).toEqual(["infer-batch.runs"]);
+    expect(await readdir(table())).toEqual(["_infer-batch"]);
     await expectEnd(runCommand(["approve", spec, "--reason", "fine"]), 0);
     expect(await rowsOfDelta(table())).toHaveLength(442);
     await expectEnd(run(spec, "--param", "ds=2026-11-21"), 67);
@@ -209,6 +211,16 @@ describe("a Delta table as the target", () => {
     expect(await readdir(table())).toEqual(["_delta_log"]);
   });
 
+  test("refuses NULLs in a column that takes none when a run is published", async () => {
+    const fields = [{ name: "note", type: "string", nullable: false }];
+    await makeTable({ fields });
+    const note = (sql: string): Promise<string> => writeJob({}, { input: { columns: { note: sql } } }, ["id", "note"]);
+    await expectEnd(run(await note("CASE WHEN id > 10 THEN 'a' END")), 65, "column note has NULLs");
+    expect(await rowsOfDelta(table())).toEqual([]);
+    await expectEnd(run(await note("'a'"), "--param", "ds=2026-11-21"), 0);
+    expect(await rowsOfDelta(table())).toHaveLength(442);
+  });
+
   test("takes the rows of a table that another engine has made", async () => {
     await makeTable({ fields: [{ name: "note", type: "string" }], configuration: { "delta.appendOnly": "true" } });
     await expectEnd(run(await writeJob()), 0);
@@ -216,6 +228,25 @@ describe("a Delta table as the target", () => {
     const text = await readFile(join(table(), "_delta_log", "00000000000000000001.json"), "utf8");
     expect(text).toContain('"txn":{"appId":"infer-batch:scores-');
   });
+
+  for (const { name, describe: describeStore, server } of stores) {
+    describeStore(`in ${name}`, () => {
+      test("has the rows of each night once, also where a version is there already", async () => {
+        const bucket = await server().createBucket();
+        const { AWS_ENDPOINT_URL_S3: _, ...env } = bucket.env();
+        const delta = { path: `${bucket.uri}/lake/table`, endpoint: bucket.endpointAt(), spool: { path: "spool" } };
+        const spec = await writeJob({ ...delta, ...(name === "S3" ? { conditional_writers: true } : {}) });
+        await expectEnd(runCommand(["run", spec], { env }), 0);
+        const nights = ["2026-11-21", "2026-11-22", "2026-11-23"];
+        const ends = nights.map((ds) => runCommand(["run", spec, "--param", `ds=${ds}`], { env, ownProcess: true }));
+        await Promise.all(ends.map((end) => expectEnd(end, 0)));
+        await expectEnd(runCommand(["run", spec, "--param", "ds=2026-11-23"], { env }), 0);
+        await mirror(bucket, "lake/table", table());
+        expect(await rowsOfDelta(table())).toHaveLength(4 * 442);
+        expect(await readdir(join(table(), "_delta_log"))).toHaveLength(4);
+      });
+    });
+  }
 
   test("must say of S3 how others write to the table", async () => {
     const spec = await writeJob({ path: "s3://lake/table" });

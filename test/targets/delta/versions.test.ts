@@ -1,4 +1,4 @@
-import { mkdir, readdir } from "node:fs/promises";
+import { mkdir, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import type { Plan } from "#src/run/plan/plan.js";
@@ -117,11 +117,30 @@ describe("a version of a Delta table", () => {
     const runs = upTo(5).map((index) => planFor(target, { runId: `job-00000000000${index}` }));
     await Promise.all(
       runs.map(async (plan) => {
-        await using sink = deltaSink(table, { folder: join(table, "infer-batch.runs", plan.runId) });
+        await using sink = deltaSink(table, { folder: join(table, "_infer-batch", plan.runId) });
         await carryOut(sink, plan);
       }),
     );
     expect(await idsIn(table)).toEqual(upTo(25).flatMap((id) => runs.map(() => id)));
+  });
+
+  test("does not name a file that an attempt has copied whose run was then scored anew", async () => {
+    await onDisk(async (disk, table) => {
+      const plan = planFor(target);
+      disk.stopBefore(newVersion);
+      await attempt(table, disk.fs, plan).catch(() => undefined);
+      disk.kill();
+      expect((await readdir(table)).filter((name) => name.endsWith(".parquet"))).not.toEqual([]);
+      await rm(join(table, "_infer-batch"), { recursive: true });
+      await using sink = deltaSink(table);
+      const { stored, run } = await begun(sink, plan);
+      for (let span = 0; span < spanCount(plan); span += 1) {
+        await run.commit(spanAt(plan, span), whole(outputOf(idsOf(spanAt(plan, span)), () => 7)));
+      }
+      await run.finish();
+      expect(stored.plan.runId).toBe(plan.runId);
+      expect((await rowsOfDelta(table)).map(({ score }) => score)).toEqual(upTo(25).map(() => 7));
+    });
   });
 
   /** Publishes a run that is held at a call, has another one come after it meanwhile, and lets it go on. */
