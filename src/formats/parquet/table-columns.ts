@@ -1,7 +1,7 @@
 import { type ColumnType, showType, type SourceColumn, type TableColumn, type TableRows } from "../../columns/types.js";
-import { quoteName, quoteText, sqlTypeOf } from "../../duckdb/sql.js";
+import { quoteName, sqlTypeOf } from "../../duckdb/sql.js";
 import { JobError } from "../../base/errors.js";
-import { refuseNames, rowNumberColumn } from "../sql/slice-sql.js";
+import { constantSql, refuseNames, rowNumberColumn } from "../sql/slice-sql.js";
 
 /** What a footer says of a column of values: see `Leaf`. */
 interface StoredLeaf {
@@ -54,17 +54,9 @@ export function mapColumns(leaves: readonly StoredLeaf[], { columns }: TableRows
     if (leaf !== undefined) {
       names.set(leaf.column, name);
     }
-    return [`${leaf === undefined ? absentSql(column, type) : storedSql(leaf, type)} AS ${quoteName(name)}`];
+    return [`${leaf === undefined ? constantSql(column.default, type) : storedSql(leaf, type)} AS ${quoteName(name)}`];
   });
   return { names, select: [rowNumberColumn, ...selected].join(", ") };
-}
-
-/** The value of a column in the rows of a file that does not have it. */
-function absentSql({ default: text }: TableColumn, type: ColumnType): string {
-  if (text === null) {
-    return `CAST(NULL AS ${sqlTypeOf(type)})`;
-  }
-  return type === "binary" ? `unhex(${quoteText(text)})` : `CAST(${quoteText(text)} AS ${sqlTypeOf(type)})`;
 }
 
 /** The number of a physical type of parquet.thrift. */
