@@ -60,6 +60,20 @@ test("files of partitions that the filter leaves out are not planned, and rows t
   }
 });
 
+test("a challenger scores the files of a table that the run has planned", async () => {
+  const answer = sparkAnswers().get("mapped") ?? never();
+  const columns = Object.keys(answer.rows[0] ?? {});
+  const more = { challenger: { path: "model.onnx", inputs: { x: columns.slice(0, 1) } } };
+  const input = { where: "dt = '2026-11-02'" };
+  const spec = await writeLakeJob(scratch.path, { table: tableOf("mapped", answer), columns, input, more });
+
+  const ran = await runCommand(["run", spec, "--json"]);
+
+  expect(ran.code, ran.stderr).toBe(0);
+  expect(JSON.parse(ran.stdout)).toMatchObject({ rows_planned: 40 });
+  expect(ran.stderr).toContain("34 rows compared");
+});
+
 type Row = Readonly<Record<string, unknown>>;
 
 function never(): never {
