@@ -1,3 +1,4 @@
+import { posix } from "node:path";
 import { z } from "../../base/zod.js";
 import {
   isMlflowUri,
@@ -359,11 +360,10 @@ export function inputOf({ path = [], table, at = "latest", ...others }: GivenInp
   return folder === undefined ? { path, ...others } : { path: [folder], table: folder, at, ...others };
 }
 
-/** A folder without a slash at its end, `.` and `//`, with which the names of its files begin. */
+/** A folder without a slash at its end, `.`, `..` and `//`, with which the names of its files begin. */
 function folderOf(table: string): string {
-  const [, scheme = "", path = ""] = /^(\w+:\/\/)?(.*)$/s.exec(table) ?? [];
-  const parts = path.split("/").filter((part, index) => (part !== "" || index === 0) && part !== ".");
-  return `${scheme}${parts.join("/")}`;
+  const [, store = "", path = ""] = /^(\w+:\/\/)?(.*)$/s.exec(table) ?? [];
+  return store + posix.normalize(path).replace(/\/$/, "");
 }
 
 /** SQL does not tell names by case. */
