@@ -267,7 +267,7 @@ async function openAsRows(
           : { ...column, default: partition.get(column.name) ?? null },
       ),
       removed() {
-        removed ??= file.removed().then((all) => {
+        removed ??= orGone(() => file.removed()).then((all) => {
           if ((all.at(-1) ?? -1) >= (rows ?? Number.POSITIVE_INFINITY)) {
             throw damaged(uri, "its removed rows", `row ${all.at(-1)} of ${rows} is one of them`);
           }
@@ -290,7 +290,8 @@ async function orGone<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (error) {
-    throw error instanceof JobError && error.code === "INPUT_CHANGED" ? ofPlan(error) : error;
+    const isGone = error instanceof JobError && (error.code === "INPUT_CHANGED" || error.code === "FILE_MISSING");
+    throw isGone ? ofPlan(error) : error;
   }
 }
 
