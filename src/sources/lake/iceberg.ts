@@ -105,7 +105,11 @@ export async function newestMetadata(reader: LakeReader, table: string): Promise
   const hint = names.includes("version-hint.text")
     ? Number((await reader.read(`${folder}/version-hint.text`)).toString().trim())
     : undefined;
-  const newest = hint ?? Math.max(...versions.map(({ version }) => version));
+  let newest = hint ?? Math.max(...versions.map(({ version }) => version));
+  // Without a catalog, a file named v12 is committed as soon as it is there; the hint follows, unless its writer dies.
+  while (names.some((name) => name.startsWith(`v${newest + 1}.`))) {
+    newest += 1;
+  }
   const [first, another] = versions.filter(({ version }) => version === newest);
   if (first === undefined) {
     throw new JobError("FILE_MISSING", `reading table ${table}: ${folder} has no metadata file`, {
