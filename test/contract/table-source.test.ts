@@ -162,6 +162,33 @@ test("a column whose values are none of the table's type is refused where the jo
   }
 });
 
+test("fields of a struct that the table has added again after it had dropped them are not those of the file", async () => {
+  const ids = "FIELD_IDS {s: {__duckdb_field_id: 1, a: 2, b: 3}, l: {__duckdb_field_id: 4, element: 5}}";
+  await writeRows(join(scratch.path, "f.parquet"), "SELECT {a: 1.5, b: 2::BIGINT} AS s, [1.5] AS l", ids);
+  const a = { name: "a", type: { kind: "decimal", precision: 2, scale: 1 } } as const;
+  const type = { kind: "struct", fields: [a, { name: "b", type: "int64" }] } as const;
+  await using decoder = openParquetDecoder({ threads: 1, folders: [scratch.path], timezone: "UTC" });
+  const typesOf = async (leafIds: readonly number[]): Promise<unknown> => {
+    const more = { storedNames: [], default: null, isPartition: false };
+    const list = { kind: "list", element: a.type } as const;
+    const both: readonly TableColumn[] = [
+      { name: "s", fieldId: 1, leafIds, type, ...more },
+      { name: "l", fieldId: 4, leafIds: [5], type: list, ...more },
+    ];
+    const path = join(scratch.path, "f.parquet");
+    for await (const { schema } of decoder.footers([{ path, name: path, table: { columns: both, removed: never } }])) {
+      return schema.columns.map((column) => column.type ?? column.sourceType);
+    }
+    return undefined;
+  };
+
+  expect(await typesOf([2, 3])).toMatchObject([{ kind: "struct" }, { kind: "list" }]);
+  expect(await typesOf([7, 3])).toMatchObject([
+    expect.stringContaining("of other field ids in the file"),
+    { kind: "list" },
+  ]);
+});
+
 test.each([
   { isOld: false, isNumbered: true, carried: ["x", "t", "z"], inUnits: true },
   { isOld: true, isNumbered: true, carried: ["t"], inUnits: true },

@@ -7,6 +7,7 @@ import { constantSql, refuseNames, rowNumberColumn } from "../sql/slice-sql.js";
 interface StoredLeaf {
   readonly column: number;
   readonly fieldId: number | undefined;
+  readonly leafId: number | undefined;
   readonly path: readonly string[];
   readonly type: number;
   readonly annotation: string;
@@ -18,6 +19,8 @@ export interface MappedColumns {
   readonly names: ReadonlyMap<number, string>;
   /** What SQL selects of the file. */
   readonly select: string;
+  /** Columns of the table of which the file has other fields, though they may have the names and types of the table's. */
+  readonly unfit: ReadonlySet<string>;
 }
 
 /**
@@ -44,8 +47,9 @@ export function mapColumns(leaves: readonly StoredLeaf[], { columns }: TableRows
   const byName = new Map([...stored.values()].map((leaf) => [leaf.path[0], leaf]));
 
   const names = new Map<number, string>();
+  const unfit = new Set<string>();
   const selected = columns.flatMap((column) => {
-    const { name, fieldId, storedNames, type, isPartition } = column;
+    const { name, fieldId, leafIds, storedNames, type, isPartition } = column;
     if (isPartition || type === undefined) {
       return [];
     }
@@ -54,9 +58,18 @@ export function mapColumns(leaves: readonly StoredLeaf[], { columns }: TableRows
     if (leaf !== undefined) {
       names.set(leaf.column, name);
     }
+    if (leaf !== undefined && isById && !hasFields(leaves, leaf, leafIds)) {
+      unfit.add(name);
+    }
     return [`${leaf === undefined ? constantSql(column.default, type) : storedSql(leaf, type)} AS ${quoteName(name)}`];
   });
-  return { names, select: [rowNumberColumn, ...selected].join(", ") };
+  return { names, select: [rowNumberColumn, ...selected].join(", "), unfit };
+}
+
+/** Whether the values of a column of a file have the ids of the table's, as far as the file numbers them. */
+function hasFields(leaves: readonly StoredLeaf[], { column }: StoredLeaf, ids: TableColumn["leafIds"]): boolean {
+  const stored = leaves.filter((leaf) => leaf.column === column).map(({ leafId }) => leafId);
+  return ids === undefined || stored.every((id, index) => id === undefined || id === ids[index]);
 }
 
 /** The number of a physical type of parquet.thrift. */
@@ -75,8 +88,13 @@ function storedSql({ path: [name = ""], type: physical, annotation }: StoredLeaf
  * The columns of a table, as its rows in a file have them. A column of the file that cannot become the table's has no
  * type, so that a job which uses it is refused.
  * @param stored the file's columns, with the names that they have in the table
+ * @param unfit names of those that have other fields
  */
-export function tableSchema(stored: readonly SourceColumn[], columns: readonly TableColumn[]): SourceColumn[] {
+export function tableSchema(
+  stored: readonly SourceColumn[],
+  columns: readonly TableColumn[],
+  unfit: readonly string[],
+): SourceColumn[] {
   const inFile = new Map(stored.map((column) => [column.name, column]));
   return columns.map(({ name, type, isPartition }): SourceColumn => {
     if (type === undefined) {
@@ -86,11 +104,15 @@ export function tableSchema(stored: readonly SourceColumn[], columns: readonly T
       return { name, sourceType: showType(type), type, partition: true };
     }
     const column = inFile.get(name);
+    const isUnfit = unfit.includes(name);
     const fits =
-      column === undefined || column.onlyNulls === true || (column.type !== undefined && becomes(column.type, type));
-    return fits
-      ? { name, sourceType: sqlTypeOf(type), type }
-      : { name, sourceType: `${column.sourceType} in the file and ${showType(type)} in the table`, type: undefined };
+      column === undefined ||
+      (!isUnfit && (column.onlyNulls === true || (column.type !== undefined && becomes(column.type, type))));
+    if (fits) {
+      return { name, sourceType: sqlTypeOf(type), type };
+    }
+    const inThis = `${column.sourceType}${isUnfit ? " of other field ids" : ""}`;
+    return { name, sourceType: `${inThis} in the file and ${showType(type)} in the table`, type: undefined };
   });
 }
 

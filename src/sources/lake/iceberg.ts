@@ -231,7 +231,8 @@ function columnsOf(
     const { id: fieldId, name } = each;
     const storedNames = mapped.get(fieldId) ?? [];
     const type = isKnown ? typeOf(each.type) : undefined;
-    return { name, storedNames, fieldId, type, default: text ?? null, isPartition: false };
+    const leafIds = leafIdsOf(fieldId, each.type);
+    return { name, storedNames, fieldId, leafIds, type, default: text ?? null, isPartition: false };
   });
   return { schemaId: id, columns };
 }
@@ -296,6 +297,22 @@ function typeOf(type: unknown): ColumnType | undefined {
   return kind === "struct" && typed.every((each): each is { name: string; type: ColumnType } => each.type !== undefined)
     ? { kind: "struct", fields: typed }
     : undefined;
+}
+
+/** The ids of the values in a column, in the order of its schema. */
+function leafIdsOf(id: number, type: unknown): number[] {
+  const {
+    fields,
+    element,
+    "element-id": elementId,
+  } = Object(type) as {
+    fields?: Field[];
+    element?: unknown;
+    "element-id"?: number;
+  };
+  return elementId === undefined
+    ? (fields?.flatMap((each) => leafIdsOf(each.id, each.type)) ?? [id])
+    : leafIdsOf(elementId, element);
 }
 
 /** The path of a file on this machine, of which Iceberg has a URI. */
