@@ -1,4 +1,4 @@
-import { stat } from "node:fs/promises";
+import { readFile, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import type { TableColumn } from "#src/columns/types.js";
@@ -187,6 +187,27 @@ test("fields of a struct that the table has added again after it had dropped the
     expect.stringContaining("of other field ids in the file"),
     { kind: "list" },
   ]);
+});
+
+test("a column of a file that DuckDB takes for another one, which the table does not have, is refused", async () => {
+  const path = join(scratch.path, "f.parquet");
+  await writeRows(path, `SELECT 1.5::DOUBLE AS x, 'p' AS "y", 2::BIGINT AS n`, "FIELD_IDS {x: 1, y: 2, n: 3}");
+  const bytes = await readFile(path);
+  // DuckDB writes no such names either: the schema's name, and those of the column chunk.
+  for (let at = bytes.indexOf("\u0001y"); at >= 0; at = bytes.indexOf("\u0001y", at + 1)) {
+    bytes.write("X", at + 1);
+  }
+  await writeFile(path, bytes);
+  const more = { storedNames: [], default: null, isPartition: false };
+  const table: readonly TableColumn[] = [
+    { name: "X", fieldId: 2, type: "utf8", ...more },
+    { name: "n", fieldId: 3, type: "int64", ...more },
+  ];
+  await using decoder = openParquetDecoder({ threads: 1, folders: [scratch.path], timezone: "UTC" });
+  for await (const { schema } of decoder.footers([{ path, name: path, table: { columns: table, removed: never } }])) {
+    expect(schema.columns.map(({ type }) => type)).toEqual([undefined, "int64"]);
+    expect(schema.columns[0]?.sourceType).toContain("names differ in case");
+  }
 });
 
 test.each([

@@ -16,7 +16,7 @@ import { JobError, errnoOf, messageOf } from "../../base/errors.js";
 import { rewriteShard } from "../faults.js";
 import type { ShardFile } from "../format.js";
 import type { TableRows } from "../../columns/types.js";
-import { mapColumns } from "./table-columns.js";
+import { type MappedColumns, mapColumns } from "./table-columns.js";
 import { promises } from "node:fs";
 
 /** The parts of a footer that say where rows are. Names are those of parquet.thrift if it has one. */
@@ -37,8 +37,8 @@ export interface Footer extends SchemaLeaves {
   readonly encrypted: boolean;
   /** What SQL selects of the file, whose columns are those of a table here; undefined: they are its own. */
   readonly select?: string | undefined;
-  /** Columns of the table of which the file has other fields than the table; undefined: none. */
-  readonly unfit?: ReadonlySet<string> | undefined;
+  /** Columns of the table that cannot be read from the file, and what the file has in their place; undefined: none. */
+  readonly unfit?: MappedColumns["unfit"] | undefined;
 }
 
 interface RowGroup {

@@ -17,7 +17,7 @@ interface FileFacts extends Omit<ShardFooter, "schema"> {
   /** undefined: DuckDB is asked. */
   readonly columns: readonly SourceColumn[] | undefined;
   readonly select: Footer["select"];
-  readonly unfit: readonly string[];
+  readonly unfit: Footer["unfit"];
   readonly legacyDates: readonly LegacyDates[];
 }
 
@@ -47,7 +47,7 @@ export async function* readFooters(
   const ofTable = (
     { columns: stored, legacyDates }: ShardSchema,
     { columns }: TableRows,
-    { unfit, digest }: { readonly unfit: readonly string[]; readonly digest: string },
+    { unfit, digest }: { readonly unfit: Footer["unfit"]; readonly digest: string },
   ): Promise<ShardSchema> =>
     schemaOf(`table ${digest}`, () => {
       const schema = { columns: tableSchema(stored, columns, unfit), legacyDates };
@@ -93,7 +93,7 @@ function summary(file: ShardFile, footer: Footer): FileFacts {
   const encrypted = [...new Set(closed.map((chunk) => chunk.path[0] ?? ""))];
   const columns = footer.encrypted || encrypted.length > 0 ? undefined : plainColumns(leaves);
   const [legacyDates, nulls] = [legacyDatesOf(footer), statedNulls(footer)];
-  const ofTable = { select, unfit: [...(footer.unfit ?? [])] };
+  const ofTable = { select, unfit: footer.unfit };
   return {
     file,
     path,

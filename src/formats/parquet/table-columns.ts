@@ -19,8 +19,8 @@ export interface MappedColumns {
   readonly names: ReadonlyMap<number, string>;
   /** What SQL selects of the file. */
   readonly select: string;
-  /** Columns of the table of which the file has other fields, though they may have the names and types of the table's. */
-  readonly unfit: ReadonlySet<string>;
+  /** Columns of the table that cannot be read from the file though their types fit, and what of the file's is wrong. */
+  readonly unfit: readonly (readonly [column: string, what: string])[];
 }
 
 /**
@@ -47,7 +47,19 @@ export function mapColumns(leaves: readonly StoredLeaf[], { columns }: TableRows
   const byName = new Map([...stored.values()].map((leaf) => [leaf.path[0], leaf]));
 
   const names = new Map<number, string>();
-  const unfit = new Set<string>();
+  const unfit: (readonly [string, string])[] = [];
+  const idsIn = new Map<number, (number | undefined)[]>();
+  for (const { column, leafId } of leaves) {
+    const ids = idsIn.get(column) ?? [];
+    ids.push(leafId);
+    idsIn.set(column, ids);
+  }
+  const once = new Map<string, boolean>();
+  for (const {
+    path: [name = ""],
+  } of stored.values()) {
+    once.set(name.toLowerCase(), !once.has(name.toLowerCase()));
+  }
   const selected = columns.flatMap((column) => {
     const { name, fieldId, leafIds, storedNames, type, isPartition } = column;
     if (isPartition || type === undefined) {
@@ -57,19 +69,17 @@ export function mapColumns(leaves: readonly StoredLeaf[], { columns }: TableRows
     const leaf = isById ? byId.get(fieldId) : storedNames.map((storedName) => byName.get(storedName)).find(Boolean);
     if (leaf !== undefined) {
       names.set(leaf.column, name);
-    }
-    if (leaf !== undefined && isById && !hasFields(leaves, leaf, leafIds)) {
-      unfit.add(name);
+      const ids = isById ? (idsIn.get(leaf.column) ?? []) : [];
+      if (leafIds !== undefined && ids.some((id, index) => id !== undefined && id !== leafIds[index])) {
+        unfit.push([name, " of other field ids"]);
+      }
+      if (once.get(leaf.path[0]?.toLowerCase() ?? "") !== true) {
+        unfit.push([name, ", one of two whose names differ in case,"]); // DuckDB takes either for the first one
+      }
     }
     return [`${leaf === undefined ? constantSql(column.default, type) : storedSql(leaf, type)} AS ${quoteName(name)}`];
   });
   return { names, select: [rowNumberColumn, ...selected].join(", "), unfit };
-}
-
-/** Whether the values of a column of a file have the ids of the table's, as far as the file numbers them. */
-function hasFields(leaves: readonly StoredLeaf[], { column }: StoredLeaf, ids: TableColumn["leafIds"]): boolean {
-  const stored = leaves.filter((leaf) => leaf.column === column).map(({ leafId }) => leafId);
-  return ids === undefined || stored.every((id, index) => id === undefined || id === ids[index]);
 }
 
 /** The number of a physical type of parquet.thrift. */
@@ -88,14 +98,15 @@ function storedSql({ path: [name = ""], type: physical, annotation }: StoredLeaf
  * The columns of a table, as its rows in a file have them. A column of the file that cannot become the table's has no
  * type, so that a job which uses it is refused.
  * @param stored the file's columns, with the names that they have in the table
- * @param unfit names of those that have other fields
+ * @param unfit as `MappedColumns` has it
  */
 export function tableSchema(
   stored: readonly SourceColumn[],
   columns: readonly TableColumn[],
-  unfit: readonly string[],
+  unfit: MappedColumns["unfit"] = [],
 ): SourceColumn[] {
-  const inFile = new Map(stored.map((column) => [column.name, column]));
+  const wrong = new Map(unfit);
+  const byName = new Map(stored.map((column) => [column.name, column]));
   return columns.map(({ name, type, isPartition }): SourceColumn => {
     if (type === undefined) {
       return { name, sourceType: "a type that is not read", type };
@@ -103,16 +114,16 @@ export function tableSchema(
     if (isPartition) {
       return { name, sourceType: showType(type), type, partition: true };
     }
-    const column = inFile.get(name);
-    const isUnfit = unfit.includes(name);
+    const column = byName.get(name);
+    const what = wrong.get(name);
     const fits =
       column === undefined ||
-      (!isUnfit && (column.onlyNulls === true || (column.type !== undefined && becomes(column.type, type))));
+      (what === undefined && (column.onlyNulls === true || (column.type !== undefined && becomes(column.type, type))));
     if (fits) {
       return { name, sourceType: sqlTypeOf(type), type };
     }
-    const inThis = `${column.sourceType}${isUnfit ? " of other field ids" : ""}`;
-    return { name, sourceType: `${inThis} in the file and ${showType(type)} in the table`, type: undefined };
+    const inFile = `${column.sourceType}${what ?? ""} in the file`;
+    return { name, sourceType: `${inFile} and ${showType(type)} in the table`, type: undefined };
   });
 }
 
