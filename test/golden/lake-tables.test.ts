@@ -106,6 +106,22 @@ test("a run whose removed rows nothing tells any more is given up with --new-run
   expect(JSON.parse(stdout)).toMatchObject({ rows_scored: answer.rows.length + restored });
 });
 
+test("a table that names a file twice, whose rows other engines read twice, is refused", async () => {
+  const answer = sparkAnswers().get("mapped") ?? never();
+  const table = join(scratch.path, "table");
+  await cp(tableOf("mapped", answer), table, { recursive: true });
+  const log = join(table, "_delta_log");
+  const lines = (await readFile(join(log, "00000000000000000009.json"), "utf8")).trim().split("\n");
+  const adds = lines.flatMap((line) => (JSON.parse(line) as { add?: object }).add ?? []);
+  expect(adds).toHaveLength(1);
+  const again = { add: { ...adds[0], deletionVector: undefined } };
+  await writeFile(join(log, "00000000000000000010.json"), JSON.stringify(again));
+
+  const spec = await writeLakeJob(scratch.path, { table, columns: Object.keys(answer.rows[0] ?? {}) });
+
+  await expectEnd(runCommand(["run", spec]), 65, "names this file twice");
+});
+
 type Row = Readonly<Record<string, unknown>>;
 
 function never(): never {

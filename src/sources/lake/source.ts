@@ -222,7 +222,10 @@ async function listFiles(files: Source, { files: named }: LakeSnapshot): Promise
 /** Refuses a version of which files are gone, or are not those that the table names. */
 function requireFiles(table: string, { version, files }: LakeSnapshot, { shards }: Listing): void {
   const sizes = new Map(shards.map(({ uri, sizeBytes }) => [uri, sizeBytes]));
-  for (const { uri, sizeBytes } of files) {
+  for (const [index, { uri, sizeBytes }] of files.entries()) {
+    if (uri === files[index - 1]?.uri) {
+      throw damaged(table, uri, "the table names this file twice, so that its rows are in the table twice");
+    }
     const now = sizes.get(uri);
     if (now === undefined) {
       throw new JobError("FILE_MISSING", `reading version ${version} of table ${table}: its file ${uri} is not there`, {
