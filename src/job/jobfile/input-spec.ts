@@ -1,4 +1,3 @@
-import { posix } from "node:path";
 import { z } from "../../base/zod.js";
 import {
   isMlflowUri,
@@ -363,7 +362,16 @@ export function inputOf({ path = [], table, at = "latest", ...others }: GivenInp
 /** A folder without a slash at its end, `.`, `..` and `//`, with which the names of its files begin. */
 function folderOf(table: string): string {
   const [, store = "", path = ""] = /^(\w+:\/\/)?(.*)$/s.exec(table) ?? [];
-  return store + posix.normalize(path).replace(/\/$/, "");
+  const parts: string[] = [];
+  for (const [index, part] of path.split("/").entries()) {
+    const isBack = part === ".." && !["", "..", undefined].includes(parts.at(-1));
+    if (isBack) {
+      parts.pop();
+    } else if (part !== "." && (part !== "" || index === 0)) {
+      parts.push(part);
+    }
+  }
+  return `${store}${parts.join("/")}`;
 }
 
 /** SQL does not tell names by case. */
