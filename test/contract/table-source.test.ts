@@ -37,11 +37,11 @@ const columns: readonly TableColumn[] = [
 ];
 const names = columns.map(({ name }) => name);
 
-/** Writes a file. Numbered columns have names that mean others in the table; an old file has narrow types and no `z`. */
+/** Writes a file. Numbered columns have names that mean others in the table; an old file has narrow types, names in other case and no `z`. */
 async function write(folder: string, file: FileOfTable): Promise<void> {
   const { first, rows, isNumbered, isOld } = file;
   const [int, float] = isOld ? ["INTEGER", "FLOAT"] : ["BIGINT", "DOUBLE"];
-  const [id, x, t] = isNumbered ? ["x", "t", "id"] : ["id", "col-x", "col-t"];
+  const [id, x, t] = isNumbered ? ["x", "t", "id"] : isOld ? ["ID", "COL-x", "col-t"] : ["id", "col-x", "col-t"];
   const z = isOld ? "" : `, CASE WHEN i % 3 > 0 THEN i * 2 END AS "z"`;
   const select = `'gone' AS "dropped", ('t' || i)::VARCHAR AS "${t}", i::${int} AS "${id}", (i / 4)::${float} AS "${x}"${z}, DATE '1999-01-01' AS dt FROM range(${first}, ${first + rows}) r(i)`;
   const ids = [`"dropped": 9, "${t}": 3, "${id}": 1, "${x}": 2`, ...(isOld ? [] : [`"z": 4`])].join(", ");

@@ -24,7 +24,8 @@ export interface MappedColumns {
 }
 
 /**
- * Finds the columns of a table in a file: by their ids where the file numbers its columns, else by name.
+ * Finds the columns of a table in a file: by their ids where the file numbers its columns, else by name, whose case differs
+ * in files that were Parquet before they were a table's.
  * @throws JobError SPEC_INVALID where nothing says which columns these are
  */
 export function mapColumns(leaves: readonly StoredLeaf[], { columns }: TableRows, path: string): MappedColumns {
@@ -44,7 +45,7 @@ export function mapColumns(leaves: readonly StoredLeaf[], { columns }: TableRows
     );
   }
   const byId = new Map([...stored.values()].map((leaf) => [leaf.fieldId, leaf]));
-  const byName = new Map([...stored.values()].map((leaf) => [leaf.path[0], leaf]));
+  const byName = new Map([...stored.values()].map((leaf) => [leaf.path[0]?.toLowerCase(), leaf]));
 
   const names = new Map<number, string>();
   const unfit: (readonly [string, string])[] = [];
@@ -66,7 +67,7 @@ export function mapColumns(leaves: readonly StoredLeaf[], { columns }: TableRows
       return [];
     }
     const isById = hasIds && fieldId !== undefined;
-    const leaf = isById ? byId.get(fieldId) : storedNames.map((storedName) => byName.get(storedName)).find(Boolean);
+    const leaf = isById ? byId.get(fieldId) : storedNames.map((each) => byName.get(each.toLowerCase())).find(Boolean);
     if (leaf !== undefined) {
       names.set(leaf.column, name);
       const ids = isById ? (idsIn.get(leaf.column) ?? []) : [];
