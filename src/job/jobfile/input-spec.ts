@@ -348,8 +348,8 @@ export function checkInput({ path, table, at, format, partitions }: GivenInput, 
   if (Object.keys(partitions).length > 0) {
     refuse(["input", "partitions"], "a table knows the types of its columns; leave this key out");
   }
-  if (/[*?[\]{}]/.test(table)) {
-    refuse(["input", "table"], "expected the folder of one table, without wildcards");
+  if (/[*?[\]{}()\\]/.test(table)) {
+    refuse(["input", "table"], "expected the folder of one table, without wildcards such as * and (");
   }
 }
 
