@@ -77,7 +77,7 @@ const alike = [
 
 /** A key with the type and text of the same key of another place is one of that one's. */
 function isAsElsewhere({ name, type, meaning }, all) {
-  const [place, other] = alike.find(([place]) => name.startsWith(`${place}.`)) ?? [];
+  const [place, other] = alike.find(([keys]) => name.startsWith(`${keys}.`)) ?? [];
   const elsewhere = name.replace(place, other);
   return (
     elsewhere !== name && all.some((row) => row.name === elsewhere && row.type === type && row.meaning === meaning)
@@ -89,7 +89,7 @@ function* lines() {
   const all = [...rows(schema, "")];
   for (const row of all.filter((one) => !isAsElsewhere(one, all))) {
     yield `| \`${row.name}\` | ${row.type} | ${row.standard} | ${row.class} | ${row.meaning} |`;
-    const [place, other, how] = alike.find(([place]) => row.name === `${place}.path`) ?? [];
+    const [place, other, how] = alike.find(([keys]) => row.name === `${keys}.path`) ?? [];
     if (place !== undefined) {
       const shared = all.filter(({ name }) => name.startsWith(`${place}.`)).filter((each) => isAsElsewhere(each, all));
       const keys = shared.map(({ name }) => name.slice(place.length + 1).split(".")[0]);

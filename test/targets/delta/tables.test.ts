@@ -76,7 +76,7 @@ async function makeTable({
   const all = usual.filter(({ name }) => !fields.some((field) => field.name === name)).concat(fields as typeof usual);
   const schemaString = JSON.stringify({
     type: "struct",
-    fields: all.map((field) => ({ nullable: true, metadata: {}, ...field })),
+    fields: all.map((field) => Object.assign({ nullable: true, metadata: {} }, field)),
   });
   const metaData = {
     id: "t",
@@ -109,7 +109,7 @@ describe("a Delta table as the target", () => {
       const columns = Object.keys(fixture.outputs).toSorted();
       const expected = golden
         .toSorted((one, other) => Number(one["id"]) - Number(other["id"]))
-        .map((row) => [Number(row["id"]), ...columns.map((name) => row[name])]);
+        .map((row) => [Number(row["id"])].concat(columns.map((name) => Number(row[name]))));
       expect(rows).toEqual(expected);
       // Each row is found where the statistics of files say that it can be.
       const known = "[f['min.id'] <= f['max.id'] for f in pa.table(t.get_add_actions(flatten=True)).to_pylist()]";

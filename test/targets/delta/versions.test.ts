@@ -66,9 +66,9 @@ async function planBefore(table: string, disk: LossyDisk, { runId }: Plan): Prom
 const plans = [planFor(target), planFor(target, { runId: "job-000000000000-r2" })];
 
 describe("a version of a Delta table", () => {
-  test.each(nights.flatMap((night) => plans.map((plan) => ({ ...night, plan }))))(
-    "has all rows of $plan.runId or none, and after the same command each once, if the disk $what at any call",
-    async ({ fault, luck, plan, what }) => {
+  test.each(nights.flatMap((night) => plans.map((plan) => ({ night, plan }))))(
+    "has all rows of $plan.runId or none, and after the same command each once, if the disk $night.what at any call",
+    async ({ night: { fault, luck, what }, plan }) => {
       const calls = await onDisk(async (disk, table) => {
         await planBefore(table, disk, plan);
         const before = disk.calls.length;
