@@ -1,7 +1,7 @@
-import { mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { mkdir, readdir, readFile, rm, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { ifThere, nodeFileSystem, openDiskStore } from "#src/stores/disk.js";
+import { type FileSystem, ifThere, nodeFileSystem, openDiskStore } from "#src/stores/disk.js";
 import { type Fence, flush, type Store } from "#src/stores/store.js";
 import { JobError, messageOf } from "#src/base/errors.js";
 import { scratchFolder } from "../support/job.js";
@@ -11,32 +11,92 @@ import { randomOf } from "../support/random.js";
 import { readingCall } from "../support/sink-torture.js";
 import { torture } from "../support/torture.js";
 
-test("a name is not created whose scope was closed and made again, by another late attempt, while it was written", async () => {
-  await using scratch = await scratchFolder();
+/** A store of a folder that exists, and a fence that closes when a later run is opened. */
+async function lateStore(fs: Partial<FileSystem> = {}) {
+  const scratch = await scratchFolder();
   const root = join(scratch.path, "out");
-  const store = openDiskStore({ root, fs: nodeFileSystem, writer: "late", isDead: () => false });
+  await mkdir(root);
+  const store = openDiskStore({ root, fs: { ...nodeFileSystem, ...fs }, writer: "late", isDead: () => false });
   let isSuperseded = false;
   const fence: Fence = {
     scope: join(root, "scope"),
-    check() {
-      return isSuperseded
-        ? Promise.reject(new JobError("PLAN_CHANGED", "a later run was opened", { hint: "run again" }))
-        : Promise.resolve();
+    check: async () => {
+      if (isSuperseded) {
+        throw new JobError("PLAN_CHANGED", "a later run was opened", { hint: "run again" });
+      }
     },
     takesBack: () => Promise.resolve(true),
   };
-  const created = store.create(
-    join(root, "part"),
-    async (path) => {
-      isSuperseded = true;
-      await rm(fence.scope, { recursive: true });
-      await mkdir(fence.scope);
-      await writeFile(path, "rows");
-    },
-    fence,
-  );
-  await expect(created).rejects.toMatchObject({ code: "PLAN_CHANGED" });
+  const supersede = async (): Promise<void> => {
+    isSuperseded = true;
+    await rm(fence.scope, { recursive: true, force: true });
+  };
+  return { root, store, fence, supersede, [Symbol.asyncDispose]: () => scratch[Symbol.asyncDispose]() };
+}
+
+test("a name is not created whose scope was closed and made again, by another late attempt, while it was written", async () => {
+  await using late = await lateStore();
+  const { root, store, fence } = late;
+  const write = async (path: string): Promise<void> => {
+    await late.supersede();
+    await mkdir(fence.scope);
+    await writeFile(path, "rows");
+  };
+  await expect(store.create(join(root, "part"), write, fence)).rejects.toMatchObject({ code: "PLAN_CHANGED" });
   expect(await readdir(root, { recursive: true })).toEqual(["scope"]);
+});
+
+test("an attempt does not make the folders of its run again that a later run has removed", async () => {
+  await using late = await lateStore();
+  const { root, store, fence } = late;
+  const write = async (path: string): Promise<void> => {
+    await late.supersede();
+    await writeFile(path, "rows");
+  };
+  await expect(store.create(join(root, "part"), write, fence)).rejects.toMatchObject({ code: "PLAN_CHANGED" });
+  expect(await readdir(root)).toEqual([]);
+});
+
+test("a text that a later run has published since an attempt looked is not removed by it", async () => {
+  await using late = await lateStore();
+  const { root, store, fence } = late;
+  const name = join(root, "text");
+  await writeFile(name, "old");
+  const check = async (): Promise<void> => {
+    await fence.check();
+    await late.supersede();
+    await writeFile(name, "later");
+  };
+  await expect(store.update(name, () => undefined, { ...fence, check })).rejects.toMatchObject({
+    code: "PLAN_CHANGED",
+  });
+  expect(await readFile(name, "utf8")).toBe("later");
+});
+
+test("nothing is written through a symbolic link below the folder", async () => {
+  await using late = await lateStore();
+  const { root, store, fence } = late;
+  const elsewhere = join(root, "../elsewhere");
+  await mkdir(join(elsewhere, "below"), { recursive: true });
+  await symlink(elsewhere, join(root, "link"));
+  const foreign = { code: "OUTPUT_FOREIGN", message: expect.stringContaining("out/link is a symbolic link") };
+  for (const name of [join(root, "link/text"), join(root, "link/below/text")]) {
+    await expect(store.create(name, "rows", fence)).rejects.toMatchObject(foreign);
+    await expect(store.update(name, () => "text", fence)).rejects.toMatchObject(foreign);
+    await expect(store.update(name, () => "text", undefined)).rejects.toMatchObject(foreign);
+  }
+  expect(await readdir(elsewhere, { recursive: true })).toEqual(["below"]);
+});
+
+test("an error of the disk that is not known ends a call, and may pass", async () => {
+  const readText = (): Promise<string> => Promise.reject(Object.assign(new Error("stale handle"), { code: "ESTALE" }));
+  await using late = await lateStore({ readText });
+  const reading = late.store.readText(join(late.root, "text"));
+  await expect(reading).rejects.toMatchObject({
+    code: "DISK",
+    exitCode: 75,
+    message: expect.stringContaining("stale"),
+  });
 });
 
 /** What a call makes of `out/name`, which holds a text or does not exist before. */

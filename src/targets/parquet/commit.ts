@@ -188,9 +188,7 @@ function lastPieceOf(path: string): string {
  */
 async function adopt(run: RunFolder, span: Span): Promise<FinishedPart> {
   const { store, layout } = run;
-  // The attempt that committed it may have died before it flushed the names.
-  await flush(store, layout.rejects);
-  await flush(store, layout.parts);
+  await flush(store, layout.parts); // the attempt that committed it may have died before it flushed the name
   for (const path of layout.pathsOf(span.index)) {
     try {
       const theirs = (await inspectParts(run, new Map([[span.index, path]]))).get(span.index);
