@@ -97,7 +97,7 @@ function contractOf(name: string, worldOf: () => Promise<World>): void {
         expect(
           shards.map(({ uri }) => uri),
           pattern,
-        ).toEqual(finds.map((name) => world.uri(`in/${name}`)));
+        ).toEqual(finds.map((file) => world.uri(`in/${file}`)));
       }
     });
 
@@ -116,12 +116,12 @@ function contractOf(name: string, worldOf: () => Promise<World>): void {
       await using world = await worldOf();
       const data = ["a.parquet", "b.arrow", "dt=1/000000_0", "dt=1/hh=2/c.parquet", "dt=1/_x=1/d.parquet"];
       const none = ["_SUCCESS", ".a.parquet.crc", "_infer-batch/plan.json", ".git/a", "dt=1/_metadata", "dt=1/.b"];
-      for (const key of [...[...data, ...none].map((name) => `in/${name}`), "input.parquet"]) {
+      for (const key of [...[...data, ...none].map((file) => `in/${file}`), "input.parquet"]) {
         await world.put(key, key);
       }
       for (const folder of ["in", "in/", "in/dt=1"]) {
         const { shards, unreadable } = await world.source.list([world.uri(folder)]);
-        const below = data.map((name) => `in/${name}`).filter((key) => key.startsWith(folder));
+        const below = data.map((file) => `in/${file}`).filter((key) => key.startsWith(folder));
         expect(shards.map(({ uri }) => uri)).toEqual(below.toSorted().map((key) => world.uri(key)));
         expect(unreadable).toEqual([]);
       }
