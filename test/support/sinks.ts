@@ -18,6 +18,7 @@ import { planOf } from "./plans.js";
 import { s3Target, type TargetSetup } from "./s3-target.js";
 import { alone, beginRun, type BegunRun } from "./sink-drive.js";
 import { openDiskSink, sinkOptions, testSpool } from "./sink-options.js";
+import { retriesFor } from "./retries.js";
 
 /** `id` is carried, `score` is predicted. */
 const contract: Contract = {
@@ -178,14 +179,7 @@ export function pgSink({
   return openPostgresSink({
     spec,
     settings: connectionOf(spec, {}),
-    retry: {
-      maxSeconds: retrySeconds,
-      nowMs: () => performance.now(),
-      random: Math.random,
-      sleep: (ms) => new Promise((done) => setTimeout(done, ms)),
-      warn,
-      warnedMs: new Map(),
-    },
+    retry: retriesFor(retrySeconds, warn),
     writer: `test.${writers}`,
     allowOlder,
     allowDuplicates,
