@@ -43,7 +43,11 @@ process.on("exit", () => {
 export default defineConfig({
   test: {
     include: ["test/**/*.test.ts"],
-    setupFiles: ["test/support/bundled-workers.mjs", "test/support/report-stuck-commands.ts"],
+    setupFiles: [
+      "test/support/bundled-workers.mjs",
+      "test/support/report-stuck-commands.ts",
+      "test/support/match-patterns.ts",
+    ],
     // What is run in this process finds the flags and the cached code that the command has.
     execArgv: [...v8Flags],
     // Certificates that a machine has for its own reasons would be loaded by each process that a test starts: 50 ms.

@@ -1,9 +1,10 @@
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
-import { expect, test } from "vitest";
+import { expect, test, describe } from "vitest";
 import { type CliResult, runHere } from "../support/cli.js";
 import { scratch } from "../support/job.js";
-import { fewRows, lastJson, type Nights, nightlyJob } from "../support/nights.js";
+import { fewRows, lastJson, type Nights, nightlyJob, heldNight } from "../support/nights.js";
+import { rejectingJob } from "../support/rejecting-job.js";
 
 const failed = "50 rows (392 filtered out by input.where); the nearest night had 442 (2026-11-20), 11.3% of it";
 const expected = `${failed}; only a warning: expected to differ: a sale`;
@@ -166,5 +167,75 @@ test("history, backfill and the status of several jobs say that a published nigh
   expect(history.stdout).toMatch(new RegExp(`published .* ${warned.source}`));
   expect(json).toMatchObject({
     runs: [{ warnings: [expect.stringMatching(/^age: /), expect.any(String)] }, {}, { warnings: [] }],
+  });
+});
+
+/** The date of the latest held run that a text names, and what it says of the others. */
+const saidOf = (text: string): (string | undefined)[] => {
+  const line = text.split("\n").filter((one) => one.includes("is held by its checks; to publish it:"));
+  expect(line.length).toBeLessThan(2);
+  const found = / approve .* --param ds=(\S+) .*?; to throw it away: [^;]*(?:; (.*))?$/.exec(line[0] ?? "");
+  return found?.slice(1) ?? [];
+};
+
+test("status and run name the latest run that is held, with its commands, and count the others in the same sentence with the command that lists them", async () => {
+  const nights = await nightlyJob(scratch.path);
+  await heldNight(nights);
+  const listing = `infer-batch history ${nights.spec}`;
+  const status = async (): Promise<unknown[]> => saidOf((await nights.night("status", "2026-12-24")).stdout);
+  expect(await status()).toEqual(["2026-11-21", undefined]);
+  expect((await nights.night("run", "2026-11-22")).code).toBe(67);
+  expect(await status()).toEqual(["2026-11-22", `1 more run is held; to list them: ${listing}`]);
+  expect((await nights.night("run", "2026-11-23")).code).toBe(67);
+
+  await nights.rewrite({ ...fewRows, input: { where: "id < 50", columns: { s1: "if(id = 30, NULL, s1)" } } });
+  expect((await nights.night("run", "2026-11-19")).code).toBe(65); // it is planned, and not finished
+  const { stderr } = await nights.night("run", "2026-11-25");
+  const rest = `2 more runs are held, 1 more run is not finished; to list them: ${listing}`;
+  expect(saidOf(stderr)).toEqual(["2026-11-23", rest]);
+  const { unfinished } = lastJson(await nights.night("status", "2026-12-24", "--json")) as { unfinished: unknown[] };
+  expect(unfinished).toHaveLength(5);
+  expect(await runHere(listing.split(" ").slice(1))).toMatchObject({ code: 0 });
+});
+
+describe("the rows of a run that is over", () => {
+  test("a held run counts the rows of its output, before and after it is approved", async () => {
+    const nights = await nightlyJob(scratch.path);
+    const runId = await heldNight(nights);
+    const rows = "50 rows, 392 filtered out";
+    const held = await nights.night("run", "2026-11-21");
+    expect(held.stdout).toBe(`${runId}: held, 50 rows wait for a decision (392 filtered out)\n`);
+    const status = await nights.night("status", "2026-11-21");
+    expect(status.stdout).toContain(`${runId}: held, 5 of 5 spans committed (${rows}); `);
+    const approved = await nights.night("approve", "2026-11-21");
+    expect(approved.stdout).toContain(`${runId}: published, ${rows} -> `);
+    const again = await nights.night("approve", "2026-11-21", "--json");
+    expect(lastJson(again)).toMatchObject({ already: true, rows: 50, rows_rejected: 0, rows_filtered: 392 });
+    const done = await nights.night("run", "2026-11-21");
+    expect(done.stdout).toMatch(/: already complete, 50 rows in \S+ \(392 filtered out\)\n$/);
+  });
+
+  test("approve says that it publishes no row", async () => {
+    const nights = await nightlyJob(scratch.path);
+    await nights.night("run", "2026-11-20");
+    await nights.rewrite({ input: { where: fewRows.input.where.replace("50", "0") } });
+    expect((await nights.night("run", "2026-11-21")).code).toBe(67);
+    const { stdout } = await nights.night("approve", "2026-11-21");
+    expect(stdout).toContain(": published, 0 rows, 442 filtered out -> ");
+  });
+
+  test("rejected rows are not counted as rows of the output", async () => {
+    const { spec } = await rejectingJob(scratch.path);
+    const done = await runHere(["run", spec]);
+    expect(done.stdout).toMatch(/: already complete, 72 rows in \S+ \(18 rejected, 10 filtered out\)\n$/);
+    const status = await runHere(["status", spec]);
+    expect(status.stdout).toContain("published, 13 of 13 spans committed (72 rows, 18 rejected, 10 filtered out) -> ");
+    expect(lastJson(await runHere(["status", spec, "--json"]))).toMatchObject({
+      rows_planned: 100,
+      rows_committed: 100,
+      rows: 72,
+      rows_rejected: 18,
+      rows_filtered: 10,
+    });
   });
 });

@@ -1,10 +1,11 @@
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
-import { describe, expect, test } from "vitest";
+import { describe, expect, test, vi } from "vitest";
 import { examplesOfAll } from "#src/cli/program.js";
 import { projectFolder, runCli, runHere } from "../support/cli.js";
 import { fixtures, scratch, writeSpec } from "../support/job.js";
 import { shownCli } from "../support/shown.js";
+import { safeOutput, writeNotice } from "#src/cli/io.js";
 
 const here = "/nowhere";
 
@@ -126,4 +127,28 @@ describe("schema", () => {
     });
     expect([code, stderr]).toEqual([0, ""]);
   });
+});
+
+/** What is written to a stream for a message with a control character. */
+function written(isTTY: boolean): string {
+  let text = "";
+  const stream = { isTTY, fd: 2, write: (chunk: string) => (text += chunk) } as unknown as NodeJS.WriteStream & {
+    fd: number;
+  };
+  writeNotice(safeOutput(stream), "error: reading a\u001b[31mb\n  hint: error: is no start of a line\n");
+  return text;
+}
+
+const plain = "error: reading a\\x1b[31mb\n  hint: error: is no start of a line\n";
+
+test("on a terminal `error:` and `hint:` have colours, and nothing that a message quotes does", () => {
+  vi.stubEnv("NO_COLOR", "");
+  const text = written(true);
+  expect(text.replaceAll(/\p{Cc}\[\d+m/gu, "")).toBe(plain);
+  expect(text.startsWith("\u001b[")).toBe(true);
+  expect(text.match(/\p{Cc}\[36m/gu)).toHaveLength(1);
+  expect(written(false)).toBe(plain);
+  vi.stubEnv("NO_COLOR", "1");
+  expect(written(true)).toBe(plain);
+  vi.unstubAllEnvs();
 });

@@ -1,5 +1,5 @@
 import { spawnSync } from "node:child_process";
-import { readFileSync } from "node:fs";
+import { readFileSync, readdirSync } from "node:fs";
 import { dirname, join } from "node:path";
 import picomatch from "picomatch";
 import { expect, test } from "vitest";
@@ -53,3 +53,43 @@ test.skipIf(status !== 0).each(packed.filter((path) => path.endsWith(".md")))(
     expect(linksOf(page).filter((path) => !inPackage.has(path))).toEqual([]);
   },
 );
+
+const page = readFileSync(join(projectFolder, "docs/errors.md"), "utf8");
+const sources = readdirSync(join(projectFolder, "src"), { recursive: true, encoding: "utf8" })
+  .filter((name) => name.endsWith(".ts"))
+  .map((name) => readFileSync(join(projectFolder, "src", name), "utf8").replaceAll(/\\?`/g, "`"))
+  .join("\n");
+
+/** The texts in the first column of each table, cut where a name or number stands. */
+const fragments = [...page.matchAll(/^\| ([^|]*`[^|]*) \|/gm)].flatMap(([, cell = ""]) =>
+  [...cell.matchAll(/`([^`]+)`/g)].flatMap(([, quoted = ""]) =>
+    quoted.split(/\s*…\s*/).filter((text) => text.length > 3),
+  ),
+);
+
+test("every error message that docs/errors.md quotes is in the program", () => {
+  expect(fragments.length).toBeGreaterThan(50);
+  expect(fragments.filter((text) => !sources.includes(text))).toEqual([]);
+});
+
+const read = (path: string): string => readFileSync(join(projectFolder, path), "utf8");
+
+/** Rows of the table of a job, by the start of their first cell. */
+function rowsOf(job: string): (contender: string) => string[] {
+  const [, section = ""] = new RegExp(`^## ${job}: [^]*?\\n([^]*?)(?=^## )`, "m").exec(read("bench/results.md")) ?? [];
+  const rows = [...section.matchAll(/^\| (.*) \|$/gm)].map(([, cells = ""]) => cells.split(" | "));
+  return (contender) => rows.find(([name = ""]) => name.startsWith(contender)) ?? [];
+}
+
+test("the README's figures are those of bench/results.md", () => {
+  const row = rowsOf("mlp");
+  const [, , , perSecond = "", , , , peak = ""] = row("**infer-batch**");
+  const ratio = (contender: string): string => Number(row(contender)[4]).toFixed(1);
+  const readme = read("README.md");
+  expect(readme).toContain(`**${(Number(perSecond.replaceAll(",", "")) / 1e6).toFixed(2)} million rows per second**`);
+  expect(readme).toContain(`with ${peak.trim()} MiB of memory at the peak`);
+  expect(readme).toContain(`**${ratio("plain Python loop")} times** the rate of a plain Python loop`);
+  expect(readme).toContain(
+    `**${ratio("Daft")} times** the rate of Daft, ${ratio("Ray Data")} times Ray Data's and ${ratio("PySpark")} times PySpark's`,
+  );
+});

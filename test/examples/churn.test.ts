@@ -8,11 +8,14 @@ import { scratch } from "../support/job.js";
 import { readRows } from "../support/parquet.js";
 import type { Database, PgRow } from "../support/pg-database.js";
 import { usePostgres } from "../support/postgres.js";
-import { pythonTools } from "../support/python-tools.js";
+import { pythonToolsOfTorture } from "../support/python-tools.js";
 
 const example = join(projectFolder, "examples/churn");
 /** What the page has a reader install. */
-const scikit = pythonTools("churn", readFileSync(join(example, "requirements.txt"), "utf8").trim().split("\n"));
+const scikit = pythonToolsOfTorture(
+  "churn",
+  readFileSync(join(example, "requirements.txt"), "utf8").trim().split("\n"),
+);
 
 /** The fenced blocks of a page that are of one language. */
 function blocks(page: string, language: string): string[] {

@@ -1,5 +1,7 @@
 import { describe, expect, test } from "vitest";
 import { createTrace, type TraceEvent } from "#src/cli/profile.js";
+import { createStageTimes, secondsByStage } from "#src/report/stage-times.js";
+import { createTimeline } from "#src/report/attempt-record.js";
 
 function eventsOf(text: string): TraceEvent[] {
   return (JSON.parse(text) as { traceEvents: TraceEvent[] }).traceEvents;
@@ -39,4 +41,49 @@ describe("a trace", () => {
     expect(trace.dropped).toBe(3);
     expect(eventsOf(trace.toJson([])).filter(({ ph }) => ph === "X")).toHaveLength(2);
   });
+});
+
+test("stage times add up, each stage can start at the end of the last, and onStage receives each piece", () => {
+  let now = 100;
+  const told: string[] = [];
+  const times = createStageTimes(
+    () => now,
+    (stage, startedMs, endedMs) => told.push(`${stage} ${startedMs}-${endedMs}`),
+  );
+  let since = times.nowMs();
+  now = 130;
+  since = times.took("decode", since);
+  now = 135;
+  since = times.took("pack", since);
+  times.took("infer", 110, 134);
+  now = 145;
+  times.took("decode", since);
+  expect(told).toEqual(["decode 100-130", "pack 130-135", "infer 110-134", "decode 135-145"]);
+  expect(secondsByStage(times)).toEqual({
+    read: 0,
+    decode: 0.04,
+    pack: 0.005,
+    infer: 0.024,
+    encode: 0,
+    commit: 0,
+    wait: 0,
+  });
+});
+
+test("a timeline counts every row in few steps, however long a run takes", () => {
+  const timeline = createTimeline();
+  for (let second = 0; second < 36_000; second += 1) {
+    timeline.add(second * 1000, 7);
+  }
+  expect(timeline.rows.length).toBeLessThanOrEqual(120);
+  expect(timeline.rows.reduce((sum, rows) => sum + rows, 0)).toBe(36_000 * 7);
+  const rates = timeline.rows.slice(0, -1).map((rows) => (rows * 1000) / timeline.widthMs);
+  expect([Math.round(Math.min(...rates)), Math.round(Math.max(...rates))]).toEqual([7, 7]);
+});
+
+test("a timeline has steps without rows", () => {
+  const timeline = createTimeline();
+  timeline.add(0, 5);
+  timeline.add(250, 1);
+  expect([timeline.widthMs, timeline.rows]).toEqual([100, [5, 0, 1]]);
 });

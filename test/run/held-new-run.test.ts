@@ -352,8 +352,8 @@ s3.describe("a held run in S3", () => {
 postgres.describe("a held run in Postgres", () => {
   approvalMeanwhile(inTable, { code: 64 }); // append keeps the rows of the approved run
   lostSpans(inTable);
-  newRunMeanwhile(inTable);
   describe.runIf(torture)("as on a disk", () => {
+    newRunMeanwhile(inTable);
     newRunsThatFail(inTable);
     approvalMeanwhile(() => heldInTable(postgres.server(), "upsert"), { code: 0 });
   });

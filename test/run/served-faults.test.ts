@@ -23,37 +23,34 @@ function poisoned(fault: Misbehaviour): Decide {
   });
 }
 
-const sevenTimes = (fault: Misbehaviour): Decide => {
-  let faults = 0;
-  return onRows(() => {
-    faults += 1;
-    return faults <= 7 ? fault : undefined;
-  });
-};
-
 /** More batches than requests in flight. */
 const small = { engine: { batch_size: 10 } };
 const diabetes = { inputs: { features: "float32[10]" }, outputs: { score: "float32" } };
 const v1: ServedJobOptions = { rest: { kind: "tensorflow" } };
 
 describe("a fault of the server that has the model", () => {
-  test.each<[string, Misbehaviour, ServedJobOptions?]>([
-    ["refuses requests for a while (503)", { status: 503 }],
-    ["refuses requests for a while (503), of TensorFlow Serving", { status: 503 }, v1],
-    ["limits requests (429)", { status: 429, headers: { "retry-after": "0" } }],
-    ["times out at a gateway (504)", { status: 504 }],
-    ["has restarted, and has not loaded the model yet (404)", { status: 404, said: "unknown model" }],
-    ["fails for a while (500)", { status: 500, said: "out of memory" }],
-    ["resets connections before the answer", { reset: "before" }],
-    ["resets connections in the body of the answer", { reset: "in the body" }],
-    ["answers something that is not JSON", { text: "<html>" }],
-    ["answers something that is not JSON, of TensorFlow Serving", { text: "<html>" }, v1],
-  ])("a server that %s is asked again: every row once", async (_what, fault, of) => {
+  const passing: readonly Misbehaviour[] = [
+    { status: 503 },
+    { status: 429, headers: { "retry-after": "0" } },
+    { status: 504 },
+    { status: 404, said: "unknown model" }, // it has restarted, and has not loaded the model yet
+    { status: 500, said: "out of memory" },
+    { reset: "before" },
+    { reset: "in the body" },
+    { text: "<html>" },
+  ];
+
+  test.each<[string, readonly Misbehaviour[], ServedJobOptions?]>([
+    ["a server", passing],
+    ["TensorFlow Serving", [{ status: 503 }, { text: "<html>" }], v1],
+  ])("%s is asked again after each fault that may pass: every row once", async (_what, faults, of) => {
     await using job = await servedJob({ ...of, overrides: { ...small, ...reject } });
-    job.server.misbehave = sevenTimes(fault);
+    const left = [...faults, ...faults];
+    job.server.misbehave = onRows(() => left.shift());
 
     const ended = await job.runWhole({ rows_rejected: 0 });
-    expect((ended.report["server"] as { retries: number }).retries).toBeGreaterThanOrEqual(1);
+    expect(left).toEqual([]);
+    expect((ended.report["server"] as { retries: number }).retries).toBeGreaterThanOrEqual(faults.length);
   });
 
   const endless = { text: Buffer.alloc(70 * 1024 * 1024, " ") };

@@ -12,6 +12,7 @@ import { goldenRows } from "../support/golden.js";
 import { scratch } from "../support/job.js";
 import { reject } from "../support/rejects.js";
 import { servedJob } from "../support/served-job.js";
+import { until } from "../support/waiting.js";
 
 const small = { engine: { batch_size: 5 }, commit_rows: 50 };
 
@@ -192,7 +193,8 @@ describe("a server that says the secret of its URL in a refusal", () => {
     ["without a name", "s3cretvalue", "/invocations", ["s3cretvalue"]],
   ])("is in no log, report or file: %s", async (_what, query, path, said) => {
     const signature = { inputs: { features: "float32[10]" }, outputs: { score: "float32" } };
-    await using job = await servedJob({ rest: { kind: "json" }, overrides: { engine: { batch_size: 1 }, ...reject } });
+    const few = { input: { where: "id < 60" }, engine: { batch_size: 1 } };
+    await using job = await servedJob({ rest: { kind: "json" }, overrides: { ...few, ...reject } });
     const server = { protocol: "json", path, signature, url: `${job.server.url}/?${query}` };
     await job.rewrite({ model: { server } });
     let refusals = 0;
@@ -268,5 +270,62 @@ describe.skipIf(!hasOpenssl)("a server that speaks TLS", () => {
     expect(broken.stderr).toContain("model.server.tls");
     expect(trusted, trusted.stderr).toMatchObject({ code: 0 });
     await expectFinished(job.out, { golden: await goldenRows(job.fixture) });
+  });
+});
+
+const columns = (outputs: Readonly<Record<string, unknown>>): unknown => ({ outputs });
+const diabetes = { inputs: { features: "float32[10]" }, outputs: { score: "float32[1]" } };
+
+describe("a model of TensorFlow Serving or KServe's V1 protocol", () => {
+  test.each(["diabetes-mlp", "penguins-pipeline"])(
+    "a model of TensorFlow Serving gives the predictions of ONNX Runtime (%s, instances)",
+    async (fixture) => {
+      const seen: { body?: unknown } = {};
+      await using job = await servedJob({ fixture, rest: { kind: "tensorflow", versions: ["9", "10"], seen } });
+
+      await job.runWhole({ status: "complete", provider: "v1" });
+      expect(Object.keys(seen.body as object)).toEqual(["instances"]);
+      expect([...new Set(job.server.paths.filter((path) => path.endsWith("predict")))]).toEqual([
+        "POST /v1/models/m/versions/10:predict",
+      ]);
+    },
+  );
+
+  test("a model of TensorFlow Serving gives the predictions of ONNX Runtime (inputs, version in the spec)", async () => {
+    await using job = await servedJob({
+      fixture: "penguins-pipeline",
+      rest: { kind: "tensorflow", versions: ["9", "10"], answer: (_rows, byOutput) => columns(byOutput) },
+      keys: { request: "inputs", version: "9" },
+    });
+
+    await job.runWhole();
+    expect(job.server.paths).toContain("POST /v1/models/m/versions/9:predict");
+  });
+
+  test("a model of KServe is bound by the signature in the spec", async () => {
+    await using job = await servedJob({ rest: { kind: "kserve" }, keys: { signature: diabetes } });
+
+    await job.runWhole();
+    expect(job.server.paths).toContain("POST /v1/models/m:predict");
+  });
+
+  test("a model without metadata and signature is refused with an example of a signature", async () => {
+    await using job = await servedJob({ rest: { kind: "kserve" } });
+    await expectEnd(
+      runHere(["validate", job.spec]),
+      64,
+      "the server has no metadata of the model",
+      'features: "float32[10]"',
+    );
+  });
+
+  test("a run waits for a model that is loading", async () => {
+    await using job = await servedJob({ rest: { kind: "tensorflow" } });
+    job.server.isReady = false;
+    const running = job.run();
+    await until(() => job.server.paths.length > 1);
+    job.server.isReady = true;
+
+    await expectEnd(running, 0, "the model is not ready");
   });
 });

@@ -13,6 +13,7 @@ import { freePort, untilReady } from "./s3-server.mjs";
 import { type Bucket, type StoreServer, type UsedServer, useS3, useServer } from "./s3.js";
 import { firstOf } from "./torture.js";
 import { azureAccount, azureKey, azureSas, findAzurite, findFakeGcs } from "./store-servers.mjs";
+import { retriesFor } from "./retries.js";
 
 /** Azure's storage as Azurite has it. */
 export const useAzurite = (): UsedServer<StoreServer> => useServer("Azure", findAzurite(), startAzurite);
@@ -69,14 +70,7 @@ function requestsOf({
 }: ObjectsSetup): RequestOptions {
   return {
     timeouts: { connectMs: 10_000, silenceMs: 60_000, requestMs: 120_000 }, // requests are held
-    retry: {
-      maxSeconds: retrySeconds,
-      nowMs: () => performance.now(),
-      random: Math.random,
-      sleep: (ms) => new Promise((done) => setTimeout(done, ms)),
-      warn,
-      warnedMs: new Map(),
-    },
+    retry: retriesFor(retrySeconds, warn),
     signal,
   };
 }

@@ -7,7 +7,8 @@ import { expect } from "vitest";
 import { avroRecords, exactLong } from "#src/sources/lake/avro.js";
 import { diskSource } from "#src/sources/disk.js";
 import type { LakeFile, LakeReader, LakeSnapshot } from "#src/sources/lake/snapshot.js";
-import { lakeReader } from "#src/sources/lake/source.js";
+import { lakeReader, type LakeTools, tableSource } from "#src/sources/lake/source.js";
+import type { Source } from "#src/sources/source.js";
 import { projectFolder } from "./cli.js";
 import { writeModel } from "./onnx.js";
 import { outputRows } from "./output.js";
@@ -32,19 +33,27 @@ export function tableOf(name: string, { kind }: LakeAnswer): string {
   return join(sparkTables, kind === "iceberg" ? "ns" : "", name.split("@")[0] ?? "");
 }
 
+const tools: LakeTools = {
+  async query(path, { select, where }) {
+    const rows = await query(
+      `SELECT to_json(t)::VARCHAR AS line FROM (SELECT ${select} FROM read_parquet(${quoted(path)}) WHERE ${where}) t`,
+    );
+    return rows.map(({ line }) => String(line));
+  },
+  unpack(codec) {
+    throw new RangeError(codec);
+  },
+};
+
 /** Reads metadata from a disk. */
 export function diskReader(): LakeReader {
-  return lakeReader(diskSource({ folder: "/", output: undefined }), {
-    async query(path, { select, where }) {
-      const rows = await query(
-        `SELECT to_json(t)::VARCHAR AS line FROM (SELECT ${select} FROM read_parquet(${quoted(path)}) WHERE ${where}) t`,
-      );
-      return rows.map(({ line }) => String(line));
-    },
-    unpack(codec) {
-      throw new RangeError(codec);
-    },
-  });
+  return lakeReader(diskSource({ folder: "/", output: undefined }), tools);
+}
+
+/** The source of the rows of a table on a disk, as it is now. */
+export function diskTable(table: string, files: Source = diskSource({ folder: "/", output: undefined })): Source {
+  const closed = { ...tools, [Symbol.asyncDispose]: () => Promise.resolve() };
+  return tableSource(files, { table, at: "latest", folder: table, tools: closed });
 }
 
 /** The rows of a snapshot as texts, in any order, read by DuckDB: columns by field id, or else by their stored names. */

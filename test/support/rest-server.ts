@@ -1,7 +1,6 @@
-import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
-import type { AddressInfo } from "node:net";
+import type { IncomingMessage, ServerResponse } from "node:http";
 import { setTimeout as sleep } from "node:timers/promises";
-import type { V2Model, V2Server, V2Tensor } from "./v2-server.js";
+import { bodyOf, listenForModel, type V2Model, type V2Server, type V2Tensor } from "./v2-server.js";
 import { decodeTensor } from "./v2-tensors.js";
 
 export interface RestOptions {
@@ -19,11 +18,10 @@ type Json = Readonly<Record<string, unknown>>;
 /** Serves a model by TensorFlow Serving's REST API, KServe's V1 protocol, or JSON of its own. */
 export async function serveRest(model: V2Model, options: RestOptions): Promise<V2Server> {
   const { kind, answer = (rows) => ({ predictions: rows }), seen = {} } = options;
-  const paths: string[] = [];
-  let [predictions, inFlight, mostInFlight] = [0, 0, 0];
+  let predictions = 0;
   const predict = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
     predictions += 1;
-    const sent = await textOf(request);
+    const sent = (await bodyOf(request)).toString("utf8");
     const body = JSON.parse(sent) as Json;
     [seen.text, seen.body] = [sent, body];
     const inputs = inputsIn(body, model);
@@ -59,60 +57,24 @@ export async function serveRest(model: V2Model, options: RestOptions): Promise<V
       }
     }
   };
-  const server = createServer((request, response) => {
-    const path = request.url ?? "";
-    paths.push(`${request.method} ${path}`);
+  const served = await listenForModel(options.versions, (path, { isReady, versions }) => {
     const [, version] = /\/versions\/([^/:]+)/.exec(path) ?? [];
     const rest = path.replace(/\/versions\/[^/:]+/, "");
-    const isGone = version !== undefined && (kind === "kserve" || !served.versions.includes(version));
-    const isPredict = kind === "json" ? path.startsWith("/invocations") : rest === "/v1/models/m:predict";
-    if (isPredict && !isGone) {
-      inFlight += 1;
-      mostInFlight = Math.max(mostInFlight, inFlight);
-      response.once("close", () => (inFlight -= 1));
-      predict(request, response).catch((error: unknown) => send(response, 500, { error: String(error) }));
-    } else if (kind === "tensorflow" && rest === "/v1/models/m/metadata" && !isGone) {
-      send(response, 200, metadataOf(model));
-    } else if (kind !== "json" && path === "/v1/models/m") {
-      const state = served.isReady ? "AVAILABLE" : "LOADING";
-      const status = served.versions.map((one) => ({ version: one, state, status: { error_code: "OK" } }));
-      send(response, 200, kind === "kserve" ? { name: "m", ready: served.isReady } : { model_version_status: status });
-    } else {
-      send(response, 404, { error: `Servable not found for request: ${path}` });
+    const isGone = version !== undefined && (kind === "kserve" || !versions.includes(version));
+    if (!isGone && (kind === "json" ? path.startsWith("/invocations") : rest === "/v1/models/m:predict")) {
+      return predict;
     }
+    if (kind === "tensorflow" && rest === "/v1/models/m/metadata" && !isGone) {
+      return [200, metadataOf(model)];
+    }
+    if (kind !== "json" && path === "/v1/models/m") {
+      const state = isReady ? "AVAILABLE" : "LOADING";
+      const status = versions.map((one) => ({ version: one, state, status: { error_code: "OK" } }));
+      return [200, kind === "kserve" ? { name: "m", ready: isReady } : { model_version_status: status }];
+    }
+    return [404, { error: `Servable not found for request: ${path}` }];
   });
-  await new Promise<void>((resolve) => {
-    server.listen(0, "127.0.0.1", resolve);
-  });
-  const served: V2Server = {
-    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
-    paths,
-    get mostInFlight() {
-      return mostInFlight;
-    },
-    versions: options.versions ?? ["1"],
-    isReady: true,
-    misbehave: undefined,
-    async [Symbol.asyncDispose]() {
-      server.closeAllConnections();
-      await new Promise((resolve) => {
-        server.close(resolve);
-      });
-    },
-  };
   return served;
-}
-
-function send(response: ServerResponse, status: number, body: object): void {
-  response.writeHead(status, { "content-type": "application/json" }).end(JSON.stringify(body));
-}
-
-async function textOf(request: IncomingMessage): Promise<string> {
-  const pieces: Buffer[] = [];
-  for await (const piece of request) {
-    pieces.push(piece as Buffer);
-  }
-  return Buffer.concat(pieces).toString("utf8");
 }
 
 /** Reads the inputs of a request in any of the layouts. */

@@ -1,6 +1,5 @@
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import type { RetryTools } from "#src/base/retry.js";
 import type { ObjectStore, RequestLimits } from "#src/stores/objects/store.js";
 import { createReader, openReaderThread } from "#src/sources/reader.js";
 import { openS3Store, type S3Options, type S3Settings } from "#src/stores/objects/s3.js";
@@ -8,6 +7,7 @@ import type { Source } from "#src/sources/source.js";
 import { objectSource } from "#src/sources/objects.js";
 import { openSpool } from "#src/base/spool.js";
 import { s3Env } from "./s3.js";
+import { retriesFor } from "./retries.js";
 
 export interface S3SourceSetup {
   readonly port: number;
@@ -22,17 +22,6 @@ export interface S3SourceSetup {
   readonly thread?: boolean;
 }
 
-function retryFor(maxSeconds: number, warnings: string[] = []): RetryTools {
-  return {
-    maxSeconds,
-    nowMs: () => performance.now(),
-    random: Math.random,
-    sleep: (ms) => new Promise((done) => setTimeout(done, ms)),
-    warn: (message) => void warnings.push(message),
-    warnedMs: new Map(),
-  };
-}
-
 export function optionsAt({ port, timeouts, retrySeconds = 0, place, warnings, signal }: S3SourceSetup): S3Options {
   // The default chain of credentials reads them.
   Object.assign(process.env, s3Env(port), { AWS_ENDPOINT_URL_S3: undefined });
@@ -40,7 +29,7 @@ export function optionsAt({ port, timeouts, retrySeconds = 0, place, warnings, s
   return {
     settings: { endpoint: `http://127.0.0.1:${port}`, ...place },
     timeouts: timeouts ?? { connectMs: 10_000, silenceMs: 20_000, requestMs: 300_000 },
-    retry: retryFor(retrySeconds, warnings),
+    retry: retriesFor(retrySeconds, (message) => void warnings?.push(message)),
     signal: signal ?? new AbortController().signal,
   };
 }

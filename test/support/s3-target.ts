@@ -3,6 +3,7 @@ import { basename, dirname, join } from "node:path";
 import type { ObjectStore } from "#src/stores/objects/store.js";
 import { openS3Store, type S3Options, type S3Settings } from "#src/stores/objects/s3.js";
 import { type Bucket, s3Env } from "./s3.js";
+import { retriesFor } from "./retries.js";
 
 export interface TargetSetup extends Partial<S3Options> {
   readonly port: number;
@@ -24,14 +25,7 @@ export function s3Target({
   return openS3Store({
     settings: { endpoint, ...place },
     timeouts: { connectMs: 10_000, silenceMs: 60_000, requestMs: 120_000 }, // requests are held
-    retry: {
-      maxSeconds: retrySeconds,
-      nowMs: () => performance.now(),
-      random: Math.random,
-      sleep: (ms) => new Promise((done) => setTimeout(done, ms)),
-      warn,
-      warnedMs: new Map(),
-    },
+    retry: retriesFor(retrySeconds, warn),
     signal: new AbortController().signal,
     ...options,
   });

@@ -19,6 +19,7 @@ import type { PostgresOutputSpec } from "#src/job/jobfile/output-spec.js";
 import { planOf } from "./plans.js";
 import { s3Target, type TargetSetup } from "./s3-target.js";
 import { alone, beginRun, type BegunRun } from "./sink-drive.js";
+import { retriesFor } from "./retries.js";
 import { type DiskTableOptions, openDiskSink, openDiskTable, sinkOptions, testSpool } from "./sink-options.js";
 
 /** `id` is carried, `score` is predicted. */
@@ -189,14 +190,7 @@ export function pgSink({
   return openPostgresSink({
     spec,
     settings: connectionOf(spec, {}),
-    retry: {
-      maxSeconds: retrySeconds,
-      nowMs: () => performance.now(),
-      random: Math.random,
-      sleep: (ms) => new Promise((done) => setTimeout(done, ms)),
-      warn,
-      warnedMs: new Map(),
-    },
+    retry: retriesFor(retrySeconds, warn),
     writer: `test.${writers}`,
     allowOlder,
     allowDuplicates,

@@ -72,12 +72,56 @@ export interface V2Options {
   readonly hasStatistics?: boolean;
 }
 
+/** The response of a server of models: what it is to say, or the work that says it. */
+type Answer = (
+  path: string,
+  served: V2Server,
+) => readonly [status: number, body: object] | ((request: IncomingMessage, response: ServerResponse) => Promise<void>);
+
+/** Listens as a server of models does; work that is answered later counts as in flight. */
+export async function listenForModel(versions: readonly string[] = ["1"], answer: Answer): Promise<V2Server> {
+  const paths: string[] = [];
+  let [inFlight, mostInFlight] = [0, 0];
+  const server = createServer((request, response) => {
+    const path = (request.url ?? "").replace(/^\/base/, "");
+    paths.push(`${request.method} ${path}`);
+    const answered = answer(path, served);
+    if (typeof answered !== "function") {
+      send(response, ...answered);
+      return;
+    }
+    inFlight += 1;
+    mostInFlight = Math.max(mostInFlight, inFlight);
+    response.once("close", () => (inFlight -= 1));
+    answered(request, response).catch((error: unknown) => send(response, 500, { error: String(error) }));
+  });
+  await new Promise<void>((resolve) => {
+    server.listen(0, "127.0.0.1", resolve);
+  });
+  const served: V2Server = {
+    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
+    paths,
+    get mostInFlight() {
+      return mostInFlight;
+    },
+    versions,
+    isReady: true,
+    misbehave: undefined,
+    async [Symbol.asyncDispose]() {
+      server.closeAllConnections();
+      await new Promise((resolve) => {
+        server.close(resolve);
+      });
+    },
+  };
+  return served;
+}
+
 /** Serves a model, whose predictions are computed in this thread. */
 export async function serveV2(model: V2Model, options: V2Options = {}): Promise<V2Server> {
   const { name = "m", isBinary = true, maxBatchSize, hidesVersions = false, lacksVersions = false } = options;
   const { hasStatistics = false } = options;
-  const paths: string[] = [];
-  let [inferences, inFlight, mostInFlight] = [0, 0, 0];
+  let inferences = 0;
   const infer = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
     inferences += 1;
     const { inputs, wanted, id } = readRequest(request, await bodyOf(request));
@@ -108,9 +152,7 @@ export async function serveV2(model: V2Model, options: V2Options = {}): Promise<
     inputs: model.inputs,
     outputs: model.outputs,
   });
-  const server = createServer((request, response) => {
-    const path = (request.url ?? "").replace(/^\/base/, "");
-    paths.push(`${request.method} ${path}`);
+  const served = await listenForModel(options.versions, (path, { isReady, versions }) => {
     const [, version] = /\/versions\/([^/]+)/.exec(path) ?? [];
     const rest = path.replace(/\/versions\/[^/]+/, "");
     const ofModel = rest.startsWith(`/v2/models/${name}`) ? rest.slice(`/v2/models/${name}`.length) : undefined;
@@ -119,43 +161,25 @@ export async function serveV2(model: V2Model, options: V2Options = {}): Promise<
         ...(isBinary ? ["binary_tensor_data"] : []),
         ...(maxBatchSize ? ["model_configuration"] : []),
       ];
-      send(response, 200, { name: "test", version: "1", extensions });
-    } else if (path === "/v2/health/ready" || ofModel === "/ready") {
-      send(response, served.isReady ? 200 : 400, {});
-    } else if (version !== undefined && lacksVersions) {
-      send(response, 501, { error: "Model versioning is not supported" });
-    } else if (ofModel === undefined || (version !== undefined && !served.versions.includes(version))) {
-      send(response, 404, { error: `Request for unknown model: '${path}' is not found` });
-    } else if (ofModel === "/infer") {
-      inFlight += 1;
-      mostInFlight = Math.max(mostInFlight, inFlight);
-      response.once("close", () => (inFlight -= 1));
-      infer(request, response).catch((error: unknown) => send(response, 500, { error: String(error) }));
-    } else if (ofModel === "/stats") {
-      send(response, hasStatistics ? 200 : 404, { model_stats: [statisticsOf(name, inferences)] });
-    } else {
-      send(response, 200, ofModel === "/config" ? { max_batch_size: maxBatchSize ?? 0 } : metadata());
+      return [200, { name: "test", version: "1", extensions }];
     }
+    if (path === "/v2/health/ready" || ofModel === "/ready") {
+      return [isReady ? 200 : 400, {}];
+    }
+    if (version !== undefined && lacksVersions) {
+      return [501, { error: "Model versioning is not supported" }];
+    }
+    if (ofModel === undefined || (version !== undefined && !versions.includes(version))) {
+      return [404, { error: `Request for unknown model: '${path}' is not found` }];
+    }
+    if (ofModel === "/infer") {
+      return infer;
+    }
+    if (ofModel === "/stats") {
+      return [hasStatistics ? 200 : 404, { model_stats: [statisticsOf(name, inferences)] }];
+    }
+    return [200, ofModel === "/config" ? { max_batch_size: maxBatchSize ?? 0 } : metadata()];
   });
-  await new Promise<void>((resolve) => {
-    server.listen(0, "127.0.0.1", resolve);
-  });
-  const served: V2Server = {
-    url: `http://127.0.0.1:${(server.address() as AddressInfo).port}`,
-    paths,
-    get mostInFlight() {
-      return mostInFlight;
-    },
-    versions: options.versions ?? ["1"],
-    isReady: true,
-    misbehave: undefined,
-    async [Symbol.asyncDispose]() {
-      server.closeAllConnections();
-      await new Promise((resolve) => {
-        server.close(resolve);
-      });
-    },
-  };
   return served;
 }
 
@@ -171,7 +195,7 @@ function statisticsOf(name: string, requests: number): object {
   return { name, version: "1", inference_count: requests, execution_count: requests / 2, inference_stats };
 }
 
-async function bodyOf(request: IncomingMessage): Promise<Buffer> {
+export async function bodyOf(request: IncomingMessage): Promise<Buffer> {
   const pieces: Buffer[] = [];
   for await (const piece of request) {
     pieces.push(piece as Buffer);

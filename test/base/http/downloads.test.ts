@@ -3,29 +3,15 @@ import { readFile, stat } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { downloadTo, type HttpEndpoint } from "#src/base/http/http.js";
-import { JobError } from "#src/base/errors.js";
 import { etagOf, type FileServer, serveFiles } from "../../support/hub.js";
 import { scratchFolder } from "../../support/job.js";
 import { until } from "../../support/waiting.js";
+import { placeWith, retriesAtOnce } from "../../support/http-place.js";
 
 const body = Buffer.from(Array.from({ length: 1000 }, (_, index) => index % 251));
 const half = 500;
 
-const place: HttpEndpoint = {
-  doing: "fetching a model",
-  retry: {
-    maxSeconds: 60,
-    nowMs: () => 0,
-    random: () => 0,
-    sleep: () => Promise.resolve(),
-    warn() {},
-    warnedMs: new Map(),
-  },
-  signal: new AbortController().signal,
-  refused: ({ status }) => new JobError("PERMISSION", `HTTP ${status}`),
-  hint: "",
-  findProxy: () => undefined,
-};
+const place = placeWith({ doing: "fetching a model", retry: { ...retriesAtOnce, maxSeconds: 60, random: () => 0 } });
 
 interface Download extends AsyncDisposable {
   readonly server: FileServer;

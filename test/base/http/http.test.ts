@@ -8,10 +8,11 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { gzipSync } from "node:zlib";
 import { describe, expect, test } from "vitest";
-import { type HttpAnswer, type HttpEndpoint, readJson } from "#src/base/http/http.js";
+import { type HttpAnswer, readJson, type HttpEndpoint, verdictOf } from "#src/base/http/http.js";
 import { proxiesOf } from "#src/base/http/request.js";
 import { JobError } from "#src/base/errors.js";
 import { refusalOf } from "../../support/faulty.js";
+import { placeWith } from "../../support/http-place.js";
 
 /** A certificate for `localhost` that no authority has signed. */
 function certificate(): { readonly key: string; readonly cert: string } {
@@ -90,23 +91,6 @@ async function openWorld({ refusing }: { readonly refusing?: number } = {}): Pro
     },
   };
 }
-
-const placeWith = (more: Partial<HttpEndpoint>): HttpEndpoint => ({
-  doing: "loading a model",
-  retry: {
-    maxSeconds: 0,
-    nowMs: () => 0,
-    random: () => 1,
-    sleep: () => Promise.resolve(),
-    warn() {},
-    warnedMs: new Map(),
-  },
-  signal: new AbortController().signal,
-  refused: ({ status }) => new JobError("PERMISSION", `HTTP ${status}`),
-  hint: "",
-  findProxy: () => undefined,
-  ...more,
-});
 
 describe("requests to a registry", () => {
   test("a server's certificate is checked against Node's authorities, given authorities, or not at all", async () => {
@@ -274,4 +258,30 @@ test.each([
 ])("with NO_PROXY a request to %s, %s, goes through the proxy: %s", (url, none, proxied) => {
   const findProxy = proxiesOf({ HTTPS_PROXY: "proxy.example:3128", NO_PROXY: none });
   expect(findProxy(new URL(url))?.href).toBe(proxied ? "http://proxy.example:3128/" : undefined);
+});
+
+const place = {
+  doing: "loading model https://models.example/net.onnx",
+  signal: new AbortController().signal,
+} as HttpEndpoint;
+
+const systemError = (code: string): Error => Object.assign(new Error("what Node says"), { code });
+
+test.each(["DEPTH_ZERO_SELF_SIGNED_CERT", "CERT_HAS_EXPIRED", "ERR_TLS_CERT_ALTNAME_INVALID"])(
+  "a server's certificate that is not trusted (%s) is permanent, and the hint says how to trust it",
+  (code) => {
+    expect(verdictOf(place, systemError(code))).toMatchObject({
+      kind: "end",
+      error: { code: "PERMISSION", hint: expect.stringContaining("NODE_EXTRA_CA_CERTS") as string },
+    });
+  },
+);
+
+test.each(["ECONNRESET", "HPE_INVALID_CONSTANT"])("a lost connection (%s) is transient", (code) => {
+  expect(verdictOf(place, systemError(code))).toEqual({ kind: "again", found: code });
+});
+
+test("an unknown error of a request counts as a bug", () => {
+  const error = new TypeError("x is not a function");
+  expect(verdictOf(place, error)).toEqual({ kind: "end", error });
 });

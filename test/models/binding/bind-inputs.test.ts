@@ -17,6 +17,8 @@ import {
 import type { Contract } from "#src/models/binding/contract.js";
 import type { ContractRequest } from "#src/models/binding/bind-contract.js";
 import { numericTensorTypes } from "#src/columns/tensor.js";
+import { orderInMetadata, parseFeatureNames } from "#src/models/binding/model-facts.js";
+import { sideBySide } from "#src/models/binding/signatures.js";
 
 describe("the columns of a lone matrix", () => {
   test("a lone matrix takes by default the numeric columns that are not carried through, in file order", () => {
@@ -202,4 +204,40 @@ describe("the model's input", () => {
       "features",
     ]);
   });
+});
+
+describe("feature names", () => {
+  test.each([
+    ['["a", "b c"]'],
+    ['{ "feature_names": ["a", "b c"] }'],
+    ['{ "version": 1, "feature_names_in_": ["a", "b c"] }'],
+    ["a,b c"],
+    ["a\nb c\n"],
+    ["a\r\nb c\r\n"],
+  ])("are read from %j", (text) => {
+    expect(parseFeatureNames(text)).toEqual(["a", "b c"]);
+  });
+
+  test.each(["", "[1, 2]", "{}", "7", "[]"])("are none in %j", (text) => {
+    expect(parseFeatureNames(text)).toEqual([]);
+  });
+
+  test("are found in the metadata of a model under the usual keys", () => {
+    expect(orderInMetadata(new Map([["author", "me"]]))).toBeUndefined();
+    expect(orderInMetadata(new Map([["feature_names", "a,b"]]))).toEqual({
+      names: ["a", "b"],
+      from: "feature_names in the model's metadata",
+    });
+  });
+});
+
+test("a name with line breaks or control characters is one line of the table", () => {
+  const signature = { inputs: [tensor("x\u001b[2J", "float32", null)], outputs: [tensor("y", "float32", null)] };
+  const odd = [typed("a\nb: evil", "int64"), typed("c", "utf8")];
+  expect(sideBySide(signature, odd, "in\n/a.parquet").split("\n")).toEqual([
+    String.raw`  model inputs:             columns of in\x0a/a.parquet:`,
+    String.raw`    x\x1b[2J  float32 [N]     a\x0ab: evil  int64`,
+    "  model outputs:              c             utf8",
+    "    y  float32 [N]",
+  ]);
 });

@@ -7,6 +7,11 @@ import type { AskedPrompt } from "#src/models/prompts/task.js";
 import type { ModelServer } from "#src/models/served/server.js";
 import { JobError } from "#src/base/errors.js";
 import { modelServerAt, retryClock } from "../../support/asked-places.js";
+import { closeSync, openSync } from "node:fs";
+import { join } from "node:path";
+import { writeAllSync } from "#src/models/prompts/kept-answers.js";
+import { scratchFolder } from "../../support/job.js";
+import { mayMount, smallDisk } from "../../support/mounts.js";
 
 const answer = '{"choices":[{"message":{"content":"a"},"finish_reason":"stop"}]}';
 
@@ -55,4 +60,15 @@ test("an answer of a control request that cannot be counted ends the row with th
 
   await expect(row).rejects.toBe(full);
   expect(lost).toEqual([]);
+});
+
+test.skipIf(!mayMount)("bytes that fill the disk are an error, and not written in part", async () => {
+  await using scratch = await scratchFolder();
+  await using disk = await smallDisk(join(scratch.path, "disk"), "size=16k");
+  const file = openSync(join(disk.path, "answers"), "w");
+  try {
+    expect(() => writeAllSync(file, new Uint8Array(100_000), 0)).toThrow("ENOSPC");
+  } finally {
+    closeSync(file);
+  }
 });

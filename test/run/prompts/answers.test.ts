@@ -30,6 +30,146 @@ const except =
   (request: ChatRequest): ChatReply =>
     idIn(request) === id ? reply(request) : answerOf(request);
 
+type Failing = readonly [
+  what: string,
+  reply: ChatReply | ((request: ChatRequest) => ChatReply),
+  asked: number,
+  expected: { readonly reason: string; readonly value: unknown },
+];
+
+/** Answers that cannot be used, how often they are asked for, and what is said of their rows. */
+const failing: readonly Failing[] = [
+  ["no JSON", { content: "It is secret!" }, 2, { reason: "answer_invalid", value: "the answer is no object in JSON" }],
+  [
+    "another label",
+    { content: '{"label":"secret","half":1,"id":3,"is_odd":true}' },
+    2,
+    { reason: "answer_invalid", value: "the answer's `label` is not one of even, odd" },
+  ],
+  [
+    "a number out of its range",
+    { content: '{"label":"odd","half":101,"id":3,"is_odd":true}' },
+    2,
+    { reason: "answer_invalid", value: "the answer's `half` is more than 100" },
+  ],
+  [
+    "a missing key",
+    { content: '{"label":"odd"}' },
+    2,
+    { reason: "answer_invalid", value: "the answer's `half` is missing" },
+  ],
+  ["no text", { content: null }, 2, { reason: "answer_invalid", value: "the answer has no text" }],
+  [
+    "a refusal",
+    { content: null, refusal: "I cannot talk about secret things" },
+    1,
+    { reason: "answer_refused", value: "its answer is a refusal" },
+  ],
+  [
+    "a filtered answer",
+    { content: "", finish: "content_filter" },
+    1,
+    { reason: "answer_refused", value: "its answer was filtered" },
+  ],
+  [
+    "an answer that is cut off",
+    { content: '{"label":"od', finish: "length" },
+    1,
+    { reason: "answer_cut_off", value: "the answer is longer than model.sampling or the context allows" },
+  ],
+  [
+    "a prompt that is too long",
+    {
+      status: 400,
+      body: {
+        error: {
+          code: 400,
+          message: "request (720 tokens) exceeds the available context size (512 tokens), try increasing it",
+          type: "exceed_context_size_error",
+        },
+      },
+    },
+    1,
+    {
+      reason: "prompt_too_long",
+      value:
+        "the server answered 400: request (720 tokens) exceeds the available context size (512 tokens), try increasing it",
+    },
+  ],
+  [
+    "a prompt with more tokens than the account may send in a minute",
+    {
+      status: 429,
+      body: {
+        error: {
+          message:
+            "Request too large for gpt-4o in organization org-1 on tokens per min (TPM): Limit 30000, Requested 30601. The input or output tokens must be reduced in order to run successfully.",
+          type: "tokens",
+          code: "rate_limit_exceeded",
+        },
+      },
+    },
+    1,
+    {
+      reason: "prompt_too_long",
+      value: expect.stringContaining("the server answered 429: Request too large for gpt-4o") as string,
+    },
+  ],
+  [
+    "a prompt that the server refuses, and quotes",
+    ({ text }) => ({ status: 400, body: { error: { message: `bad words: ${text}` } } }),
+    1,
+    { reason: "model_failed", value: "the server answered 400: bad words: …" },
+  ],
+  ...(["[]", "null", "[{}]", '"none"'] as const).map(
+    (choices): Failing => [
+      `an answer with choices ${choices}`,
+      { raw: `{"model":"m","choices":${choices}}` },
+      2,
+      { reason: "answer_invalid", value: "reading the answer: it has no `choices[0].message`" },
+    ],
+  ),
+  [
+    "an answer without choices",
+    { raw: "{}" },
+    2,
+    { reason: "answer_invalid", value: "reading the answer: it has no `choices[0].message`" },
+  ],
+  [
+    "an answer that is not UTF-8",
+    { raw: Buffer.from('{"choices":[{"message":{"content":"\xe9"}}]}', "latin1") },
+    2,
+    { reason: "answer_invalid", value: "reading the answer: it is not UTF-8" },
+  ],
+  [
+    "half of a character",
+    { content: '{"label":"\\ud83d"}' },
+    2,
+    { reason: "answer_invalid", value: "the answer's `label` has half of a character, which no text can hold" },
+  ],
+  [
+    "an error with status 200",
+    { raw: '{"error":{"code":502,"message":"Provider said: secret words 3"}}' },
+    5,
+    {
+      reason: "model_failed",
+      value: "the answer has an error in place of a result: 502",
+    },
+  ],
+  [
+    "a page in place of JSON",
+    { raw: "<html>secret words 3 are blocked" },
+    5,
+    { reason: "model_failed", value: "the answer is not JSON" },
+  ],
+  [
+    "an answer that does not end",
+    { raw: Buffer.alloc(65 * 1024 * 1024, " ") },
+    5,
+    { reason: "model_failed", value: "the answer has more than 64 MiB, far more than was asked for" },
+  ],
+];
+
 describe("answers of a language model in columns", () => {
   test("columns of a response are typed, and the server is asked for their schema", async () => {
     await using job = await promptJob({
@@ -72,154 +212,27 @@ describe("answers of a language model in columns", () => {
     await expectReport(job.run(), 0, { rows_scored: 20 });
   });
 
-  test.each<[string, ChatReply, number, { reason: string; value: unknown }]>([
-    [
-      "no JSON",
-      { content: "It is secret!" },
-      2,
-      { reason: "answer_invalid", value: "the answer is no object in JSON" },
-    ],
-    [
-      "another label",
-      { content: '{"label":"secret","half":1,"id":3,"is_odd":true}' },
-      2,
-      { reason: "answer_invalid", value: "the answer's `label` is not one of even, odd" },
-    ],
-    [
-      "a number out of its range",
-      { content: '{"label":"odd","half":101,"id":3,"is_odd":true}' },
-      2,
-      { reason: "answer_invalid", value: "the answer's `half` is more than 100" },
-    ],
-    [
-      "a missing key",
-      { content: '{"label":"odd"}' },
-      2,
-      { reason: "answer_invalid", value: "the answer's `half` is missing" },
-    ],
-    ["no text", { content: null }, 2, { reason: "answer_invalid", value: "the answer has no text" }],
-    [
-      "a refusal",
-      { content: null, refusal: "I cannot talk about secret things" },
-      1,
-      { reason: "answer_refused", value: "its answer is a refusal" },
-    ],
-    [
-      "a filtered answer",
-      { content: "", finish: "content_filter" },
-      1,
-      { reason: "answer_refused", value: "its answer was filtered" },
-    ],
-    [
-      "an answer that is cut off",
-      { content: '{"label":"od', finish: "length" },
-      1,
-      { reason: "answer_cut_off", value: "the answer is longer than model.sampling or the context allows" },
-    ],
-    [
-      "a prompt that is too long",
-      {
-        status: 400,
-        body: {
-          error: {
-            code: 400,
-            message: "request (720 tokens) exceeds the available context size (512 tokens), try increasing it",
-            type: "exceed_context_size_error",
-          },
-        },
-      },
-      1,
-      {
-        reason: "prompt_too_long",
-        value:
-          "the server answered 400: request (720 tokens) exceeds the available context size (512 tokens), try increasing it",
-      },
-    ],
-    [
-      "a prompt with more tokens than the account may send in a minute",
-      {
-        status: 429,
-        body: {
-          error: {
-            message:
-              "Request too large for gpt-4o in organization org-1 on tokens per min (TPM): Limit 30000, Requested 30601. The input or output tokens must be reduced in order to run successfully.",
-            type: "tokens",
-            code: "rate_limit_exceeded",
-          },
-        },
-      },
-      1,
-      {
-        reason: "prompt_too_long",
-        value: expect.stringContaining("the server answered 429: Request too large for gpt-4o") as string,
-      },
-    ],
-    [
-      "a prompt that the server refuses, and quotes",
-      { status: 400, body: { error: { message: "bad words: secret words 3" } } },
-      1,
-      { reason: "model_failed", value: "the server answered 400: bad words: …" },
-    ],
-    ...(["[]", "null", "[{}]", '"none"'] as const).map(
-      (choices): [string, ChatReply, number, { reason: string; value: unknown }] => [
-        `an answer with choices ${choices}`,
-        { raw: `{"model":"m","choices":${choices}}` },
-        2,
-        { reason: "answer_invalid", value: "reading the answer: it has no `choices[0].message`" },
-      ],
-    ),
-    [
-      "an answer without choices",
-      { raw: "{}" },
-      2,
-      { reason: "answer_invalid", value: "reading the answer: it has no `choices[0].message`" },
-    ],
-    [
-      "an answer that is not UTF-8",
-      { raw: Buffer.from('{"choices":[{"message":{"content":"\xe9"}}]}', "latin1") },
-      2,
-      { reason: "answer_invalid", value: "reading the answer: it is not UTF-8" },
-    ],
-    [
-      "half of a character",
-      { content: '{"label":"\\ud83d"}' },
-      2,
-      { reason: "answer_invalid", value: "the answer's `label` has half of a character, which no text can hold" },
-    ],
-    [
-      "an error with status 200",
-      { raw: '{"error":{"code":502,"message":"Provider said: secret words 3"}}' },
-      5,
-      {
-        reason: "model_failed",
-        value: "the answer has an error in place of a result: 502",
-      },
-    ],
-    [
-      "a page in place of JSON",
-      { raw: "<html>secret words 3 are blocked" },
-      5,
-      { reason: "model_failed", value: "the answer is not JSON" },
-    ],
-    [
-      "an answer that does not end",
-      { raw: Buffer.alloc(65 * 1024 * 1024, " ") },
-      5,
-      { reason: "model_failed", value: "the answer has more than 64 MiB, far more than was asked for" },
-    ],
-  ])("%s makes its row a reject with that reason, and no other row", async (_what, reply, asked, expected) => {
-    const select = "SELECT i::INTEGER AS id, if(i = 3, 'secret words 3', 'text ' || i) AS body FROM range(20) t(i)";
+  test("a row whose answer cannot be used is a reject with the reason, and no other row is", async () => {
+    const answered = 20;
+    const rows = answered + failing.length;
     await using job = await promptJob({
-      select,
-      reply: except(3, () => reply),
+      select: `SELECT i::INTEGER AS id, if(i < ${answered}, 'text ', 'secret words ') || i AS body FROM range(${rows}) t(i)`,
+      reply(request) {
+        const [, reply = answerOf] = failing[idIn(request) - answered] ?? [];
+        return typeof reply === "function" ? reply(request) : reply;
+      },
       model: { response },
       output: { columns: [], parquet: { path: "out" } },
       ...reject,
     });
 
-    const ended = await expectReport(job.run(), 0, { rows_scored: 19, rows_rejected: 1 });
-    expect(await rejectLines(job.out)).toMatchObject([{ row: 3, ...expected }]);
-    expect(job.server.requests.filter((request) => idIn(request) === 3)).toHaveLength(asked);
+    const ended = await expectReport(job.run(), 0, { rows_scored: answered, rows_rejected: failing.length });
+    const rejects = await rejectLines(job.out);
+    for (const [index, [what, , asked, expected]] of failing.entries()) {
+      const row = answered + index;
+      expect(rejects[index], what).toMatchObject({ row, ...expected });
+      expect(job.server.requests.filter((request) => idIn(request) === row).length, what).toBe(asked);
+    }
     expect(ended.stderr).not.toContain("secret");
   });
 

@@ -11,6 +11,7 @@ import { type ObjectStore, openObjectStore } from "#src/stores/objects/store.js"
 import { useAzurite } from "../../support/clouds.js";
 import { scratchFolder } from "../../support/job.js";
 import { azureAccount, azureKey, azureSas } from "../../support/store-servers.mjs";
+import { retriesFor } from "../../support/retries.js";
 
 /** A store that takes any request, and the services that hand out tokens for it. */
 interface World extends AsyncDisposable {
@@ -79,14 +80,7 @@ function optionsAt(endpoint: string | undefined, env: Env, maxSeconds = 0): Para
     endpoint,
     env,
     timeouts: { connectMs: 2000, silenceMs: 5000, requestMs: 10_000 },
-    retry: {
-      maxSeconds,
-      nowMs: () => performance.now(),
-      random: Math.random,
-      sleep: (ms) => new Promise((done) => setTimeout(done, ms)),
-      warn: () => undefined,
-      warnedMs: new Map(),
-    },
+    retry: retriesFor(maxSeconds, () => undefined),
     signal: new AbortController().signal,
   };
 }

@@ -10,6 +10,7 @@ import { decisionOf, stagedPlan } from "../../support/staged-plans.js";
 import { usePostgres } from "../../support/postgres.js";
 import { begun, carryOut, commitSpans, planFor } from "../../support/sinks.js";
 import { decisionDocument } from "#src/stores/ledger.js";
+import { firstOf } from "../../support/torture.js";
 
 const postgres = usePostgres();
 const [, upsert, renaming, byRows] = modes;
@@ -139,7 +140,7 @@ postgres.describe("a session that reads a staging table which is to be renamed",
 });
 
 postgres.describe("a held run whose staging table has lost rows", () => {
-  test.each(modes)(
+  test.each(firstOf(modes, 2))(
     "a held run whose staging table lost rows is not approved, and can be discarded: %s",
     async (_, spec) => {
       await using database = await postgres.server().createDatabase();

@@ -91,21 +91,24 @@ postgres.describe("a run whose rows another run replaces", () => {
     expect(await finishes(database)).toEqual([]);
   });
 
-  test.each(cases)("a run whose spans are all committed is not finished: $mode, swap $swap", async ({ spec, swap }) => {
-    await using database = await postgres.server().createDatabase();
-    await database.query(plainTable);
-    const { sink, run } = await startedRun(database, spec, () => true);
-    await using _ = sink;
-    await replaceTable(database, swap, 50); // as many rows as a count of the table would miss
+  test.each(firstOf(cases, 2))(
+    "a run whose spans are all committed is not finished: $mode, swap $swap",
+    async ({ spec, swap }) => {
+      await using database = await postgres.server().createDatabase();
+      await database.query(plainTable);
+      const { sink, run } = await startedRun(database, spec, () => true);
+      await using _ = sink;
+      await replaceTable(database, swap, 50); // as many rows as a count of the table would miss
 
-    await expect(run.finish()).rejects.toMatchObject({
-      ...lost,
-      message: expect.stringContaining("scores.predictions"),
-    });
-    expect(await finishes(database)).toEqual([]);
-  });
+      await expect(run.finish()).rejects.toMatchObject({
+        ...lost,
+        message: expect.stringContaining("scores.predictions"),
+      });
+      expect(await finishes(database)).toEqual([]);
+    },
+  );
 
-  test.each(cases)(
+  test.each(firstOf(cases.toReversed(), 2))(
     "a run whose rows are put back is completed, as the hint says: $mode, swap $swap",
     async ({ spec, swap }) => {
       await using database = await postgres.server().createDatabase();
