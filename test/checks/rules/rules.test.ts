@@ -246,6 +246,14 @@ describe("what a rule takes for a night to compare with", () => {
     expect([nightOf(200, 60), nightOf(90, 30)]).toEqual([["run hold"], ["run warn"]]);
   });
 
+  test("half of the rows is held where ends of months have twice as many", () => {
+    const monthEnd = [2400, 2100, 1700];
+    const earlier = nightsBefore(28, (ago) => ({ rows: monthEnd[ago - 8] ?? 980 + ((ago * 13) % 40) }));
+    const levelFor = (count: number): string[] => resultOf(runProfile({ rows: count }), earlier, { check: "rows" });
+    expect(levelFor(500)).toEqual(["run hold"]);
+    expect([1500, 3000].flatMap(levelFor)).toEqual(["run pass", "run pass"]);
+  });
+
   test("half of a weekday's rows warn where nights of weekends have as many", () => {
     const isWeekend = (ago: number): boolean => [1, 2].includes(ago % 7); // 23 November 2026 is a Monday
     const rowsOf = (ago: number): number => (isWeekend(ago) ? 440 : 980) + ((ago * 13) % 40);
