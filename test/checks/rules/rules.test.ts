@@ -77,6 +77,16 @@ describe("a night beside the nights before it", () => {
     ["another unit", { features: { age: scaled(1.609) } }, ["shape age hold"]],
     ["thousands", { features: { age: scaled(1000) } }, ["far age hold", "shape age hold"]],
     [
+      "a thousandth of what moves each night",
+      { features: { temp: numbersProfile(normals(rows, { mean: 15 }).map((value) => value / 1000)) } },
+      ["far temp hold", "shape temp warn"],
+    ],
+    [
+      "less than zero, which never was",
+      { features: { temp: numbersProfile(normals(rows, { mean: -1 })) } },
+      ["far temp hold", "shape temp warn"],
+    ],
+    [
       "no value",
       { features: { age: numbersProfile(Array<null>(rows).fill(null)) } },
       ["constant age hold", "nulls age hold"],
