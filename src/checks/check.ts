@@ -289,7 +289,7 @@ export function compared(
 }
 
 /** How far a result is, in times of what is allowed; 0: it has no distance. */
-export function timesLimit({ measured, limit }: Finding): number {
+export function timesLimit({ measured, limit }: Pick<Finding, "measured" | "limit">): number {
   return typeof measured === "number" && typeof limit === "number" && limit > 0 ? measured / limit : 0;
 }
 

@@ -120,13 +120,14 @@ export class BinTable {
     counts[slot] = Math.min((counts[slot] as number) + rows, mostRows);
   }
 
-  /** Makes each two neighbouring keys one until they are few enough. */
+  /** Leaves out the last bits of keys until they are few enough. */
   limit(bins: number): void {
-    while ((this.used[0] as number) > bins) {
-      this.shift += 1;
+    if ((this.used[0] as number) > bins) {
       const taken = this.take();
+      const bits = bitsToLose(takenKeys.slice(0, taken).sort(), bins);
+      this.shift += bits;
       for (let index = 0; index < taken; index += 1) {
-        this.put((takenKeys[index] as number) >>> 1, takenRows[index] as number);
+        this.put((takenKeys[index] as number) >>> bits, takenRows[index] as number);
       }
     }
   }
@@ -222,21 +223,49 @@ export function coarsen(histogram: Histogram, shift: number): Histogram {
   return { shift, keys, counts };
 }
 
+/** The fewest last bits without which there are at most so many different keys, of ascending ones. */
+function bitsToLose(keys: ArrayLike<number>, bins: number): number {
+  // Neighbours become one as soon as they have lost the bits in which they differ.
+  const pairs = new Uint32Array(33);
+  for (let index = 1; index < keys.length; index += 1) {
+    const differing = 32 - Math.clz32((keys[index - 1] as number) ^ (keys[index] as number));
+    pairs[differing] = (pairs[differing] as number) + 1;
+  }
+  let bits = 0;
+  for (let left = keys.length; left > bins; left -= pairs[bits] as number) {
+    bits += 1;
+  }
+  return bits;
+}
+
 /** The counts of all, in at most `bins` bins. */
 export function mergeHistograms(histograms: readonly Histogram[], bins: number): Histogram {
   const shift = Math.max(0, ...histograms.map((histogram) => histogram.shift));
-  const rows = new Map<number, number>();
-  for (const { keys, counts } of histograms.map((histogram) => coarsen(histogram, shift))) {
-    for (const [index, key] of keys.entries()) {
-      rows.set(key, (rows.get(key) ?? 0) + (counts[index] as number));
+  const merged = histograms.map((histogram) => coarsen(histogram, shift)).reduce(added, { ...emptyHistogram, shift });
+  return coarsen(merged, shift + bitsToLose(merged.keys, bins));
+}
+
+/** Adds counts in bins of the same width. */
+function added(first: Histogram, second: Histogram): Histogram {
+  const keys: number[] = [];
+  const counts: number[] = [];
+  let [left, right] = [0, 0];
+  while (left < first.keys.length || right < second.keys.length) {
+    const leftKey = first.keys[left] ?? Number.POSITIVE_INFINITY;
+    const rightKey = second.keys[right] ?? Number.POSITIVE_INFINITY;
+    let rows = 0;
+    if (leftKey <= rightKey) {
+      rows += first.counts[left] as number;
+      left += 1;
     }
+    if (rightKey <= leftKey) {
+      rows += second.counts[right] as number;
+      right += 1;
+    }
+    keys.push(Math.min(leftKey, rightKey));
+    counts.push(rows);
   }
-  const keys = [...rows.keys()].toSorted((left, right) => left - right);
-  let merged: Histogram = { shift, keys, counts: keys.map((key) => rows.get(key) as number) };
-  while (merged.keys.length > bins) {
-    merged = coarsen(merged, merged.shift + 1);
-  }
-  return merged;
+  return { shift: first.shift, keys, counts };
 }
 
 /** The number of rows that are counted. */

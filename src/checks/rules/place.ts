@@ -1,5 +1,5 @@
 import { shown } from "../../base/shown-numbers.js";
-import { type Check, compared, nearness, type NightColumn } from "../check.js";
+import { type Check, compared, nearness, type NightColumn, timesLimit } from "../check.js";
 import { mediansText, unitOf } from "../medians.js";
 import { type ColumnProfile, countedRows, directionUnit, type NumberColumn, quantileOf } from "../profile/column.js";
 
@@ -21,6 +21,12 @@ function numbersIn(column: ColumnProfile): NumberColumn[] {
   return column.kind === "numbers" && countedRows(column) > 0 ? [column] : [];
 }
 
+/** Numbers as they are; and their logarithms, by which a thousandth is far from what was seen, too. */
+const scales = [
+  (value: number): number => value,
+  (value: number): number => Math.log(Math.max(value, Number.MIN_VALUE)),
+];
+
 /** Whether the median is outside of all that was seen. */
 export const farCheck: Check = {
   name: "far",
@@ -35,13 +41,21 @@ export const farCheck: Check = {
       if (column.now.kind !== "numbers" || median === undefined || !(low < high)) {
         return []; // a constant has no width
       }
-      const own = nights
-        .filter(({ run }) => run.isApproved !== true)
-        .map((each) => outside(each.median, rangeOf(nights.filter((night_) => night_ !== each).map(({ of }) => of))));
-      const usual = Math.max(0, ...own.filter(Number.isFinite));
-      const near = outside(median, [low, high]);
-      const numbers = { median, low, high };
-      return [compared(night, column, { near, usual, least: leastFar, numbers, facts: () => unitOf(column) })];
+      const results = scales.slice(0, low > 0 ? 2 : 1).map((scale) => {
+        const measure = (value: number, [least, largest]: Range): number =>
+          outside(scale(value), [scale(least), scale(largest)]);
+        const own = nights
+          .filter(({ run }) => run.isApproved !== true)
+          .map((each) => measure(each.median, rangeOf(nights.filter((night_) => night_ !== each).map(({ of }) => of))));
+        return compared(night, column, {
+          near: measure(median, [low, high]),
+          usual: Math.max(0, ...own.filter(Number.isFinite)),
+          least: leastFar,
+          numbers: { median, low, high },
+          facts: () => unitOf(column),
+        });
+      });
+      return results.toSorted((left, right) => timesLimit(right) - timesLimit(left)).slice(0, 1);
     }),
   say: ({ numbers }) => mediansText(numbers, "seen") ?? "",
 };

@@ -3,6 +3,7 @@ import {
   apart,
   type Check,
   compared,
+  enoughNights,
   type Least,
   levelOf,
   limitFor,
@@ -33,6 +34,21 @@ function weekdayOf({ date }: RunProfile): number {
   return new Date(date).getUTCDay();
 }
 
+interface NightRows {
+  readonly run: RunProfile;
+  readonly of: number;
+}
+
+/**
+ * Of nights, those that say how few rows are usual: a night with fewer than all is compared with the half that has the
+ * fewest. Ends of months, which have many, would excuse it.
+ */
+function comparedWith(run: RunProfile, nights: readonly NightRows[], known: number): readonly NightRows[] {
+  const ascending = nights.toSorted((left, right) => left.of - right.of);
+  const isFewest = known >= enoughNights && logSize(run) < (ascending[0]?.of ?? 0);
+  return isFewest ? ascending.slice(0, Math.ceil(nights.length / 2)) : nights;
+}
+
 /** Whether the number of rows is far from that of each earlier night, or of each of its weekday: holidays are, too. */
 export const rowsCheck: Check = {
   name: "rows",
@@ -40,7 +56,7 @@ export const rowsCheck: Check = {
   judge(night) {
     const { run, earlier } = night;
     const nights = earlier.isFile ? [] : earlier.nights.map((each) => ({ run: each, of: logSize(each) }));
-    const near = nearness(logSize(run), nights, apart);
+    const near = nearness(logSize(run), comparedWith(run, nights, earlier.known), apart);
     if (near === undefined) {
       return [];
     }

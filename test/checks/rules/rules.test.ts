@@ -77,6 +77,16 @@ describe("a night beside the nights before it", () => {
     ["another unit", { features: { age: scaled(1.609) } }, ["shape age hold"]],
     ["thousands", { features: { age: scaled(1000) } }, ["far age hold", "shape age hold"]],
     [
+      "a thousandth of what moves each night",
+      { features: { temp: numbersProfile(normals(rows, { mean: 15 }).map((value) => value / 1000)) } },
+      ["far temp hold", "shape temp warn"],
+    ],
+    [
+      "less than zero, which never was",
+      { features: { temp: numbersProfile(normals(rows, { mean: -1 })) } },
+      ["far temp hold", "shape temp warn"],
+    ],
+    [
       "no value",
       { features: { age: numbersProfile(Array<null>(rows).fill(null)) } },
       ["constant age hold", "nulls age hold"],
@@ -244,6 +254,14 @@ describe("what a rule takes for a night to compare with", () => {
         { check: "rows" },
       );
     expect([nightOf(200, 60), nightOf(90, 30)]).toEqual([["run hold"], ["run warn"]]);
+  });
+
+  test("half of the rows is held where ends of months have twice as many", () => {
+    const monthEnd = [2400, 2100, 1700];
+    const earlier = nightsBefore(28, (ago) => ({ rows: monthEnd[ago - 8] ?? 980 + ((ago * 13) % 40) }));
+    const levelFor = (count: number): string[] => resultOf(runProfile({ rows: count }), earlier, { check: "rows" });
+    expect(levelFor(500)).toEqual(["run hold"]);
+    expect([1500, 3000].flatMap(levelFor)).toEqual(["run pass", "run pass"]);
   });
 
   test("half of a weekday's rows warn where nights of weekends have as many", () => {
