@@ -32,7 +32,7 @@ test("status of several specs is a table with a line for each, and ends with the
       .replaceAll(/says \d+ bytes/g, "says <size> bytes");
   expect(await table()).toMatchSnapshot();
   expect(await table("--failed")).toMatchSnapshot();
-  expect(await table("--held")).toContain("stdout\n4 jobs: 1 published, 1 damaged, 1 not_planned, 1 error\n");
+  expect(await table("--held")).toContain("stdout\n4 jobs: 1 published, 1 damaged, 1 not planned, 1 error\n");
   for (const [columns, heads, leftOut] of [
     [72, /^ {2}spec +run +status +rows committed\n/, "planned\n"],
     [48, /^ {2}spec +status\n/, "run, rows\ncommitted, planned\n"],
