@@ -93,6 +93,12 @@ test("an example with a mistake is refused", () => {
   }).toThrow("mode append does not use a key");
 });
 
+test("README.md has the two commands of a fresh clone, each on a line of its own", () => {
+  const lines = blocks("README.md", "sh").flatMap((block) => block.split("\n"));
+  expect(lines).toContain("npm ci && npx infer-batch run jobs/daily.yaml");
+  expect(lines).toContain("npm ci && npm test");
+});
+
 /** Commands of a page about the example job, each with what it prints there. */
 function sessions(page: string): { args: string[]; printed: string }[] {
   return blocks(page, "console").flatMap((block) =>
