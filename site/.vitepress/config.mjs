@@ -83,7 +83,6 @@ export default defineConfig({
     "out/**",
   ],
   rewrites: (path) => path.replace(/README\.md$/, "index.md"),
-  cleanUrls: false,
   markdown: { html: false, anchor: { slugify }, config: adapt },
   vite: { plugins: [vueFromHere] },
   themeConfig: {
