@@ -19,6 +19,7 @@ describe("doctor for a model on servers", () => {
     const [shown, json] = [await runHere(["doctor", job.spec]), await runHere(["doctor", job.spec, "--json"])];
 
     expect([shown.code, json.code], shown.stderr).toEqual([0, 0]);
+    expect(shown.stdout).toMatch(/^1 of 2 servers ready\.\n/);
     expect(shown.stdout).toMatch(/http:\S+ +ready +version 7\n/);
     expect(shown.stdout).toMatch(/http:\S+ +fails +asking for m on http:\S+: ECONNREFUSED/);
     expect(shown.stdout).toMatch(/input +features +float32 \[N,10\]/);
