@@ -5,126 +5,149 @@ import { type OutputOptions, failWith, usageExit, usageHint } from "./failure.js
 import type { CommandLine, Flag } from "./flags.js";
 import { type Io, safeIo, safeOutput, terminalWidth } from "./io.js";
 
+/** What a command is for, of which `infer-batch --help` shows the first sentence, and its file, which is loaded when it is given. */
+type Entry = readonly [about: string, load: () => Promise<CommandLine>];
+
 /**
- * The commands with their arguments, what they are for, and their files, which are loaded when a command is given: `--help`
- * does not wait for the native libraries.
+ * The commands with their arguments, by what a user wants. `--help` does not wait for the native libraries, which their files
+ * load.
  */
-const commands: Readonly<Record<string, readonly [about: string, load: () => Promise<CommandLine>]>> = {
-  "run <spec>": [
-    "Score the rows that are not committed yet and finish the run. The same command resumes a run that was interrupted, and does nothing when the run is complete",
-    async () => (await import("./commands/run.js")).runCommand,
-  ],
-  "backfill <spec>": [
-    "Carry out one run for each date of a range, with one version of the model. Complete runs are skipped, so that the same command resumes a backfill",
-    async () => (await import("./commands/backfill.js")).backfillCommand,
-  ],
-  "pipe <spec>": [
-    "Score an Arrow IPC stream from stdin to stdout, one record batch out for each one in. The spec's input paths and its target are ignored",
-    async () => (await import("./commands/pipe.js")).pipeCommand,
-  ],
-  "plan <spec>": [
-    "Show the shards, rows, spans, bindings and target of a run. If the run would be refused now, end with the same error. Changes nothing",
-    async () => (await import("./commands/plan.js")).planCommand,
-  ],
-  "preview <spec>": [
-    "Score the first rows of a job, or a random sample, and print them with their predictions. Writes nothing to the target, and does not look at it",
-    async () => (await import("./commands/preview.js")).previewCommand,
-  ],
-  "validate <spec>": [
-    "Check a spec, its model and how the model binds to the first shard, without writing anything",
-    async () => (await import("./commands/plan.js")).validateCommand,
-  ],
-  "compare <spec>": [
-    "Score the first rows of a job with two models, and print how fast each is and how far their predictions agree. Nothing is written",
-    async () => (await import("./commands/compare.js")).compareCommand,
-  ],
-  "status <specs...>": [
-    "Show the progress of a run; of several specs, a table with a line for each. If an output is damaged, list every fault and end with exit code 66. Writes nothing",
-    async () => (await import("./commands/status.js")).statusCommand,
-  ],
-  "stats <spec>": [
-    "Show the profiles of a run whose spans are all committed: of its predictions and, if it was planned with checks, of the features. Writes nothing",
-    async () => (await import("./commands/stats.js")).statsCommand,
-  ],
-  "checks <spec>": [
-    "Judge the last published runs as if each were tonight, by their stored profiles, and list the columns that would have held one or warned, with the factor above which they would not. Writes nothing",
-    async () => (await import("./commands/checks.js")).checksCommand,
-  ],
-  "history <spec>": [
-    "List the runs of a job at its target, the latest first: what became of each, its rows, its model, its last error, and who decided. Writes nothing",
-    async () => (await import("./commands/history.js")).historyCommand,
-  ],
-  "diff <spec>": [
-    "Compare the predictions of two runs, two tables or two folders of Parquet files by key: rows that were added, that are gone and that changed, and by how much. Writes nothing",
-    async () => (await import("./commands/diff.js")).diffCommand,
-  ],
-  "evaluate <spec>": [
-    "Judge published predictions by labels that came later, joined by key: AUC, log loss, precision, recall and calibration of a class, or the errors of numbers, by night. Writes nothing",
-    async () => (await import("./commands/evaluate.js")).evaluateCommand,
-  ],
-  "prune <spec>": [
-    "Remove the output of old runs of a job: files of predictions and rejects, in Postgres rejects, profiles and previous tables. Rows in a table stay. A pruned run is not scored again by itself",
-    async () => (await import("./commands/prune.js")).pruneCommand,
-  ],
-  "erase <spec>": [
-    "Remove the rows of persons who asked for it from the output of all runs of a job: predictions, rejected rows and, in Postgres, previous tables. What the input still has is scored again by the next run that reads it",
-    async () => (await import("./commands/erase.js")).eraseCommand,
-  ],
-  "approve <spec>": [
-    "Publish a run that is held because it failed its checks. Needs neither the model nor the input",
-    async () => (await import("./commands/decide.js")).approveCommand,
-  ],
-  "discard <spec>": [
-    "Decide that a staged run is never published, and remove its rows. run --new-run scores the input again",
-    async () => (await import("./commands/decide.js")).discardCommand,
-  ],
-  "rejects <spec>": [
-    "Show the rejected rows of a run, grouped by reason",
-    async () => (await import("./commands/rejects.js")).rejectsCommand,
-  ],
-  "rollback <spec>": [
-    "Put back the rows that the latest run into this target replaced, even if that run had other params than this command (mode replace, with either value of swap)",
-    async () => (await import("./commands/rollback.js")).rollbackCommand,
-  ],
-  "init [spec]": [
-    "Write a commented job spec for a model and its input files. It never overwrites a file",
-    async () => (await import("./commands/init.js")).initCommand,
-  ],
-  "inspect <file>": [
-    "Show the inputs and outputs of a model, the columns, row groups and NULL counts of a Parquet or Arrow file, or the version, rows and columns of a Delta or Iceberg table",
-    async () => (await import("./commands/inspect.js")).inspectCommand,
-  ],
-  "doctor [spec]": [
-    "Check what scoring on a GPU needs, report what is missing, and run two batches on each execution provider. With a spec, measure the speed of its model by batch size and threads. Exit code 64 means that this machine cannot run the spec's providers, 75 that a provider fails or has no memory. For a model on a server: check that each server answers, print the model's signature, and send blank rows for some seconds to measure its throughput",
-    async () => (await import("./commands/doctor.js")).doctorCommand,
-  ],
-  schema: [
-    "Print the JSON Schema of the job spec, for editors",
-    async () => {
-      const { editorSchema } = await import("../job/jobfile/job-spec.js");
-      const text = JSON.stringify(editorSchema(), undefined, 2);
-      return { flags: {}, run: () => Promise.resolve({ json: editorSchema, text: () => text }) };
-    },
-  ],
+const commands: Readonly<Record<string, Readonly<Record<string, Entry>>>> = {
+  Start: {
+    "init [spec]": [
+      "Write a job spec for a model and its input. It has comments, and no file is overwritten",
+      async () => (await import("./commands/init.js")).initCommand,
+    ],
+    "inspect <file>": [
+      "Show what a model or a data file contains. Of a model its inputs and outputs; of a Parquet or Arrow file its columns, row groups and NULL counts; of a Delta or Iceberg table its version, rows and columns",
+      async () => (await import("./commands/inspect.js")).inspectCommand,
+    ],
+    "validate <spec>": [
+      "Check a spec, and its model against the first shard. Writes nothing",
+      async () => (await import("./commands/plan.js")).validateCommand,
+    ],
+    "plan <spec>": [
+      "Show what a run would do. Its shards, rows, spans, bindings and target; if the run would be refused now, the same error. Changes nothing",
+      async () => (await import("./commands/plan.js")).planCommand,
+    ],
+    "preview <spec>": [
+      "Score some rows, and print them. The first rows, or a random sample. Writes nothing to the target, and does not look at it",
+      async () => (await import("./commands/preview.js")).previewCommand,
+    ],
+    "doctor [spec]": [
+      "Try this machine, its GPUs and a model's server. Reports what is missing, and runs two batches on each execution provider. With a spec, measures the speed of its model by batch size and threads. Exit code 64 means that this machine cannot run the spec's providers, 75 that a provider fails or has no memory. For a model on a server: checks that each server answers, prints the model's signature, and sends blank rows for some seconds to measure its throughput",
+      async () => (await import("./commands/doctor.js")).doctorCommand,
+    ],
+    schema: [
+      "Print the JSON Schema of the job spec. Editors complete and check a spec with it",
+      async () => {
+        const { editorSchema } = await import("../job/jobfile/job-spec.js");
+        const text = JSON.stringify(editorSchema(), undefined, 2);
+        const examples = ["infer-batch schema > infer-batch.schema.json"];
+        return { flags: {}, examples, run: () => Promise.resolve({ json: editorSchema, text: () => text }) };
+      },
+    ],
+  },
+  Run: {
+    "run <spec>": [
+      "Score the rows that are not committed yet. The same command resumes a run that was interrupted, and does nothing when the run is complete",
+      async () => (await import("./commands/run.js")).runCommand,
+    ],
+    "backfill <spec>": [
+      "Run once for each date of a range. All runs have one version of the model. Complete runs are skipped, so that the same command resumes a backfill",
+      async () => (await import("./commands/backfill.js")).backfillCommand,
+    ],
+    "pipe <spec>": [
+      "Score an Arrow stream from stdin to stdout. One record batch out for each one in. The spec's input paths and its target are ignored",
+      async () => (await import("./commands/pipe.js")).pipeCommand,
+    ],
+  },
+  Look: {
+    "status <specs...>": [
+      "Show how far runs are. Of several specs, a table with a line for each. If an output is damaged, every fault and exit code 66. Writes nothing",
+      async () => (await import("./commands/status.js")).statusCommand,
+    ],
+    "history <spec>": [
+      "List the runs of a job, the latest first. What became of each, its rows, its model, its last error, and who decided. Writes nothing",
+      async () => (await import("./commands/history.js")).historyCommand,
+    ],
+    "stats <spec>": [
+      "Show the columns of a run beside earlier ones. Of predictions and, if the run was planned with checks, of features, when all spans are committed. Writes nothing",
+      async () => (await import("./commands/stats.js")).statsCommand,
+    ],
+    "rejects <spec>": [
+      "Show rejected rows, grouped by reason",
+      async () => (await import("./commands/rejects.js")).rejectsCommand,
+    ],
+    "diff <spec>": [
+      "Compare the predictions of two runs by key. Or of two tables, or of two folders of Parquet files: rows that were added, that are gone and that changed, and by how much. Writes nothing",
+      async () => (await import("./commands/diff.js")).diffCommand,
+    ],
+    "compare <spec>": [
+      "Compare two models on some rows of a job. How fast each is, and how far their predictions agree. Nothing is written",
+      async () => (await import("./commands/compare.js")).compareCommand,
+    ],
+    "evaluate <spec>": [
+      "Judge predictions by labels that came later. Joined by key: AUC, log loss, precision, recall and calibration of a class, or the errors of numbers, by night. Writes nothing",
+      async () => (await import("./commands/evaluate.js")).evaluateCommand,
+    ],
+    "checks <spec>": [
+      "Show which past nights the checks would hold. Judges the last published runs as if each were tonight, by their stored profiles, and lists the columns that would have held one or warned, with the factor above which they would not. Writes nothing",
+      async () => (await import("./commands/checks.js")).checksCommand,
+    ],
+  },
+  Decide: {
+    "approve <spec>": [
+      "Publish a run that its checks hold. Needs neither the model nor the input",
+      async () => (await import("./commands/decide.js")).approveCommand,
+    ],
+    "discard <spec>": [
+      "Remove the rows of a held run. It is never published; run --new-run scores the input again",
+      async () => (await import("./commands/decide.js")).discardCommand,
+    ],
+    "rollback <spec>": [
+      "Put back the rows that the latest run replaced. Even if that run had other params than this command (mode replace, with either value of swap)",
+      async () => (await import("./commands/rollback.js")).rollbackCommand,
+    ],
+  },
+  Clean: {
+    "prune <spec>": [
+      "Remove the output of old runs. Files of predictions and rejects, in Postgres rejects, profiles and previous tables. Rows in a table stay. A pruned run is not scored again by itself",
+      async () => (await import("./commands/prune.js")).pruneCommand,
+    ],
+    "erase <spec>": [
+      "Remove persons from the output of all runs. Predictions, rejected rows and, in Postgres, previous tables. What the input still has is scored again by the next run that reads it",
+      async () => (await import("./commands/erase.js")).eraseCommand,
+    ],
+  },
 };
 
+const listed = Object.entries(commands).flatMap(([group, entries]) =>
+  Object.entries(entries).map(([usage, [about, load]]) => ({ group, usage, about, load })),
+);
+
+const firstExamples = [
+  "infer-batch init --model churn.onnx --input 'data/*.parquet'",
+  "infer-batch plan job.yaml",
+  "infer-batch run job.yaml --param ds=2026-01-31",
+];
+
+function withExamples(about: string, examples: readonly string[]): string {
+  return [about, "", "Examples:", ...examples.map((example) => `  ${example}`)].join("\n");
+}
+
 /** What a scheduler does with the exit codes; docs/runbook.md has all of it. */
-const helpText = `
-Start with:
-  infer-batch init --model churn.onnx --input 'data/*.parquet'
-  infer-batch plan job.yaml
-  infer-batch run job.yaml
-
-The folder docs of the package explains each task; docs/README.md lists the pages.
-
+const exitCodesText = `
 Exit codes:
   0    complete, or nothing left to do
   64   bad usage, spec or permission: correct it; a retry cannot help
-  65   bad data: correct the data; a retry cannot help
-  66   input, model, spec or output changed since the run was planned
+  65   bad data: correct it; a retry cannot help
+  66   input, model, spec or output changed since planning
   67   held by the checks, discarded, pruned, or late (--expect-by): a person decides
   75   temporary, such as input that is not ready: run the same command again
   1    a bug in infer-batch
+
+infer-batch help <command> shows its options, the package's docs/README.md the pages by task.
 `;
 
 /**
@@ -135,23 +158,30 @@ Exit codes:
  */
 export async function createProgram(process: Io, only?: string, early?: EarlyThreads): Promise<Command> {
   const io = safeIo(process);
+  const about =
+    "Score every row of a table in Parquet or Arrow files with an ONNX model, exactly once. A job that was killed resumes.";
   const program = new Command("infer-batch")
-    .description(
-      "Score every row of a table in Parquet or Arrow files with an ONNX model, exactly once. A job that was killed resumes.",
-    )
+    .description(about)
+    .usage("<command> [options]")
     .version(programVersion)
     .exitOverride()
     .configureOutput({ writeOut: (text) => io.stdout.write(text), writeErr: (text) => io.stderr.write(text) })
-    .configureHelp({ showGlobalOptions: true, subcommandTerm: (command) => `${command.name()} ${command.usage()}` })
-    .showHelpAfterError("(infer-batch --help lists the commands and options)")
-    .addHelpText("after", helpText);
-  for (const [usage, [about, load]] of Object.entries(commands)) {
-    const command = program.command(usage).description(about);
-    if (only !== undefined && only !== command.name()) {
+    .configureHelp({
+      visibleCommands: (command) => [...command.commands],
+      subcommandTerm: (command) => command.name(),
+      subcommandDescription: (command) => command.description().replace(/\. [^]*/, ""),
+      commandDescription: () => withExamples(about, firstExamples),
+    })
+    .showHelpAfterError("(infer-batch --help lists the commands)")
+    .addHelpText("after", exitCodesText);
+  for (const { group, usage, about: purpose, load } of listed) {
+    const command = program.command(usage).description(purpose).helpGroup(`${group}:`);
+    const name = command.name();
+    if (only !== undefined && only !== name) {
       continue;
     }
     const line = await load();
-    const { argument = ["Job spec, a YAML file"], flags, examples = [] } = line;
+    const { argument = ["Job spec, a YAML file"], flags, examples = [`infer-batch ${name} job.yaml`] } = line;
     for (const taken of command.registeredArguments) {
       taken.description = argument[0];
       taken.default(argument[1]);
@@ -159,9 +189,14 @@ export async function createProgram(process: Io, only?: string, early?: EarlyThr
     for (const [flag, meaning] of Object.entries(flags)) {
       command.addOption(optionOf(flag, meaning, line));
     }
-    if (examples.length > 0) {
-      command.addHelpText("after", ["\nExamples:", ...examples.map((example) => `  ${example}`), ""].join("\n"));
-    }
+    command.configureHelp({ commandDescription: () => withExamples(purpose, examples) });
+    command.showHelpAfterError(
+      [
+        `  usage: infer-batch ${name} ${command.usage()}`,
+        `  such as: ${examples[0]}`,
+        `(infer-batch ${name} --help lists the options)`,
+      ].join("\n"),
+    );
     command.action(async (...values) => {
       const [taken, options] = command.registeredArguments.length === 0 ? [undefined, values[0]] : values;
       const answer = await line.run(taken as never, options as never, io, early);
@@ -183,7 +218,7 @@ export async function createProgram(process: Io, only?: string, early?: EarlyThr
 /** Command lines that show what a command is for, by the name of the command. @public so that docs and tests read them */
 export async function examplesOfAll(): Promise<Readonly<Record<string, readonly string[]>>> {
   const all = await Promise.all(
-    Object.entries(commands).map(async ([usage, [, load]]) => [usage.split(" ")[0], (await load()).examples ?? []]),
+    listed.map(async ({ usage, load }) => [usage.split(" ")[0], (await load()).examples ?? []]),
   );
   return Object.fromEntries(all);
 }

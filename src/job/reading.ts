@@ -1,11 +1,12 @@
 import { readFileSync, statSync } from "node:fs";
 import { open, readdir } from "node:fs/promises";
-import { dirname, join, resolve } from "node:path";
+import { dirname, join, parse, resolve } from "node:path";
 import type { DiffSide } from "../run/diff.js";
 import type { SpecContext } from "./jobfile/fill-document.js";
 import { type LoadedSpec, loadSpec } from "./jobfile/load.js";
 import { secretFile } from "./jobfile/secrets.js";
 import { diskErrors } from "../stores/disk.js";
+import { didYouMean } from "../base/suggest.js";
 import { errnoOf, type ErrorCode, JobError, messageOf } from "../base/errors.js";
 
 /** Errors of a file name that a user gave; names that the sink makes do not meet them. */
@@ -187,20 +188,29 @@ async function readText(path: string): Promise<string> {
   } catch (cause) {
     const hint = runIdForm.test(path)
       ? `that is a run id; give the job spec first, a YAML file. status, stats, rejects, diff, approve and discard then take the id: infer-batch status job.yaml --run ${path}`
-      : "the first argument is the job spec, a YAML file this user can read";
+      : `the first argument is the job spec, a YAML file this user can read${await likeNamed(path)}`;
     throw fileError(`reading ${path}`, cause, hint);
   }
 }
 
-/** Refuses a file of rows, which some people give in place of a spec. @throws JobError SPEC_INVALID */
+/** Names the spec in the folder of a file that is not there that has its name with another ending, or almost its name. */
+async function likeNamed(path: string): Promise<string> {
+  const { dir, base, name } = parse(path);
+  const names = await readdir(dir === "" ? "." : dir).catch(() => []);
+  const specs = names.filter((each) => /\.ya?ml$/.test(each));
+  const sameStem = specs.find((each) => parse(each).name === name);
+  return specs.includes(base) ? "" : didYouMean(sameStem ?? base, specs);
+}
+
+/** Refuses a model or a file of rows, which some people give in place of a spec. @throws JobError SPEC_INVALID */
 function requireText(path: string, text: string): string {
-  const [, kind] = /^(PAR1|ARROW1)/.exec(text) ?? [];
-  if (kind === undefined) {
+  const starts = { PAR1: "a Parquet file", ARROW1: "an Arrow file", "\b": "an ONNX model" }; // "\b": the number of its first field
+  const [, what] = Object.entries(starts).find(([start]) => text.startsWith(start)) ?? [];
+  if (what === undefined) {
     return text;
   }
-  const found = kind === "PAR1" ? "a Parquet file" : "an Arrow file";
-  throw new JobError("SPEC_INVALID", `reading ${path}: it is ${found}, not a job spec`, {
-    hint: "the first argument is the job spec, a YAML file, which names its input; infer-batch init writes one",
+  throw new JobError("SPEC_INVALID", `reading ${path}: it is ${what}, not a job spec`, {
+    hint: `the first argument is the job spec, a YAML file, which names ${what === starts["\b"] ? "the model" : "its input"}; infer-batch init writes one`,
   });
 }
 

@@ -40,6 +40,11 @@ describe("plan", () => {
   });
 });
 
+test("rollback into files is refused, and names the page that says how to go back", async () => {
+  const { code, stderr } = await runHere(["rollback", await writeSpec(scratch.path, wine)]);
+  expect([code, stderr]).toEqual([64, expect.stringContaining("docs/rollback.md")]);
+});
+
 describe("validate", () => {
   test("validate shows the bindings, and writes nothing", async () => {
     const spec = await writeSpec(scratch.path, cancer);

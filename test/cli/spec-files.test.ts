@@ -38,7 +38,8 @@ describe("the size of a spec file", () => {
 test.each([
   ["PAR1\u0015\u0004\u0000: [", "a Parquet file"],
   ["ARROW1\u0000\u0000", "an Arrow file"],
-])("a file of rows in place of a spec is named for what it is: %j", async (text, what) => {
+  ["\b\u0007\u0012\u0007pytorch", "an ONNX model"],
+])("a model or a file of rows in place of a spec is named for what it is: %j", async (text, what) => {
   const file = join(scratch.path, "part-0");
   writeFileSync(file, text.padEnd(400_000, "x"));
   expect(await runHere(["run", file])).toMatchObject({
@@ -47,6 +48,18 @@ test.each([
       `error: reading ${file}: it is ${what}, not a job spec\n  hint: the first argument`,
     ),
   });
+});
+
+test.each([
+  ["job.yml", "job.yaml"],
+  ["job", "job.yaml"],
+  ["jbo.yaml", "job.yaml"],
+  ["weekly.yaml", undefined],
+])("%s, which is not there beside job.yaml: did you mean %s?", async (given, meant) => {
+  writeFileSync(join(scratch.path, "job.yaml"), "");
+  const { code, stderr } = await runHere(["run", join(scratch.path, given)]);
+  expect(code).toBe(64);
+  expect(/did you mean `(.*)`/.exec(stderr)?.[1]).toBe(meant);
 });
 
 test("a spec can come through a FIFO, piece by piece", async () => {

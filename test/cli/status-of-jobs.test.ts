@@ -33,7 +33,7 @@ test("status of several specs is a table with a line for each, and ends with the
       .replaceAll(/says \d+ bytes/g, "says <size> bytes");
   expect(await table()).toMatchSnapshot();
   expect(await table("--failed")).toMatchSnapshot();
-  expect(await table("--held")).toContain("stdout\n4 jobs: 1 published, 1 damaged, 1 not_planned, 1 error\n");
+  expect(await table("--held")).toContain("stdout\n4 jobs: 1 published, 1 damaged, 1 not planned, 1 error\n");
   for (const [columns, heads, leftOut] of [
     [72, /^ {2}spec +run +status +rows committed\n/, "planned\n"],
     [48, /^ {2}spec +status\n/, "run, rows\ncommitted, planned\n"],
@@ -89,7 +89,7 @@ test("status --expect-by names each job whose run of today is not published, onc
   expect(due.stderr).toMatch(
     /^error: looking for runs that should be published by 06:00: 2 of 3 jobs have none\n {2}\S+late\/job\.yaml: run late-\S+ is not planned\n {2}\S+held\/job\.yaml: run held-\S+ is held: 50 rows .*\n {2}hint: infer-batch run \S+late\/job\.yaml --param ds=20\S+\n {4}infer-batch status \S+held\/job\.yaml --param ds=20\S+\n$/,
   );
-  expect(due.stdout).toMatch(/done\/job\.yaml .*published[^]*3 jobs: 1 published, 1 not_planned, 1 held\n$/);
+  expect(due.stdout).toMatch(/done\/job\.yaml .*published[^]*3 jobs: 1 published, 1 not planned, 1 held\n$/);
 
   const lines = async (time: string): Promise<unknown> =>
     (await statusOf([done, late], "--expect-by", time, "--json")).stdout

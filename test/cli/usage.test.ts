@@ -25,6 +25,16 @@ describe("help", () => {
     expect(await shownCli(args, here)).toMatchSnapshot();
   });
 
+  test("the help has at most 350 words: examples first, then the commands by what a user wants", async () => {
+    const { stdout } = await runHere(["--help"]);
+    expect(stdout.split(/\s+/).length).toBeLessThanOrEqual(350);
+    const groups = [...stdout.matchAll(/^(\w+(?: \w+)?):$/gm)].map(([, name]) => name);
+    expect(groups).toEqual(["Examples", "Options", "Start", "Run", "Look", "Decide", "Clean", "Exit codes"]);
+    for (const name of Object.keys(examples)) {
+      expect(stdout).toMatch(new RegExp(`^  ${name} +[A-Z].*[^.]$`, "m"));
+    }
+  });
+
   test("help is the same however it is requested", async () => {
     expect(await runHere(["--help"])).toEqual(await runHere(["help"]));
   });
@@ -81,6 +91,16 @@ describe("what is not understood ends in 64, with nothing on stdout", () => {
     expect(said).toMatch(/^exit 64\n--- stderr\nerror: /);
     expect(said).toMatchSnapshot();
   });
+
+  test.each(Object.entries(examples))(
+    "a mistake in a line of %s shows how it is used, and an example",
+    async (name, lines) => {
+      const { stderr } = await runHere([name, "--no-such"]);
+      const [first = `infer-batch ${name} job.yaml`] = lines;
+      expect(stderr).toContain(`\n  usage: infer-batch ${name} [options]`);
+      expect(stderr).toContain(`\n  such as: ${first}\n(infer-batch ${name} --help lists the options)\n`);
+    },
+  );
 });
 
 const withParams = async (folder: string): Promise<string> =>

@@ -47,7 +47,7 @@ function load(block: string): string {
   const output = isMapping(given["output"]) ? given["output"] : {};
   const isTable = isMapping(given["input"]) && "table" in given["input"];
   const isServed = isMapping(given["model"]) && "server" in given["model"];
-  const isWhole = "parquet" in output || "postgres" in output;
+  const isWhole = ["parquet", "delta", "postgres"].some((target) => target in output);
   const text =
     "version" in given
       ? block
@@ -91,6 +91,12 @@ test("an example with a mistake is refused", () => {
   expect(() => {
     load("output: { postgres: { table: scores.daily, mode: append, key: [id] } }");
   }).toThrow("mode append does not use a key");
+});
+
+test("README.md has the two commands of a fresh clone, each on a line of its own", () => {
+  const lines = blocks("README.md", "sh").flatMap((block) => block.split("\n"));
+  expect(lines).toContain("npm ci && npx infer-batch run jobs/daily.yaml");
+  expect(lines).toContain("npm ci && npm test");
 });
 
 /** Commands of a page about the example job, each with what it prints there. */

@@ -32,7 +32,7 @@ test.skipIf(status !== 0).each(pages)("what %s names is in a clone", (page) => {
 });
 
 test.skipIf(status !== 0)("links and commands are found where they are", () => {
-  expect(pathsOf("README.md")).toContain("docs/architecture.md");
+  expect(pathsOf("README.md")).toContain("docs/faults.md");
   expect(pathsOf("deploy/README.md")).toContain("deploy/cron/README.md");
   expect(pathsOf("examples/spark/README.md")).toContain("examples/spark/job.yaml");
 });

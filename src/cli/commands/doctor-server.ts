@@ -1,5 +1,5 @@
 import { type CommandAnswer } from "../flags.js";
-import { showCount, rounded } from "../../base/shown-numbers.js";
+import { count, showCount, rounded } from "../../base/shown-numbers.js";
 import { dirname, resolve } from "node:path";
 import { attemptServices, programVersion } from "../../job/attempt.js";
 import { diagnoseServers, type MeasuredServer, type ServerDiagnosis } from "../../job/served-models.js";
@@ -58,7 +58,10 @@ function serverDiagnosisJson({ program, signature, measured, ...rest }: ServerDi
 function serverDiagnosisText(diagnosis: ServerDiagnosis): string[] {
   const { program, model, protocol, servers, signature, measured } = diagnosis;
   const tensors = signature === undefined ? [] : signatureLines(signature);
+  const ready = servers.filter(({ state }) => state === "ready");
   return [
+    `${ready.length} of ${count(servers.length, "server")} ready.`,
+    "",
     `infer-batch ${program}`,
     `model ${model}, protocol ${protocol}`,
     "",

@@ -301,15 +301,15 @@ export function doctorText({ program, platform, asked, parts, trials, model, spe
   );
   const forWhat = asked.some((provider) => provider !== "cpu") ? "To do:" : "To do for scoring on a GPU:";
   return [
+    verdict(asked, outcome, trials),
+    "",
     `infer-batch ${program}, ${platform}`,
     ...table(parts.map(({ name, state, found }) => [name, state, found])),
     "",
     `Two batches of one row through ${model}, on each provider alone:`,
     ...table(trials.map((trial) => [trial.provider, trial.state, trialText(trial)])),
-    "",
     ...speedLines(speeds),
-    ...(remedies.length === 0 ? [] : [forWhat, ...remedies, ""]),
-    verdict(asked, outcome, trials),
+    ...(remedies.length === 0 ? [] : ["", forWhat, ...remedies]),
   ];
 }
 
@@ -323,12 +323,12 @@ function speedLines(speeds: readonly Speed[]): string[] {
   return rows.length === 0
     ? []
     : [
+        "",
         "Rows/s of the model alone, blank rows, by batch size and sessions x threads of each:",
         ...table([["batch_size", ...layouts], ...rows], {
           right: Array.from({ length: 1 + layouts.length }, (_, index) => index),
         }),
         "batch_size: auto looks for the fastest on a run's own first batches; threads: auto takes a session for each core.",
-        "",
       ];
 }
 

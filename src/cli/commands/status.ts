@@ -155,7 +155,7 @@ function notPublished(jobs: readonly JobState[]): JobError | undefined {
     `looking for runs that should be published by ${first.expected.by}: ${missing.length} of ${count(jobs.length, "job")} ${missing.length === 1 ? "has" : "have"} none`,
     ...missing.map((job) => {
       const [spec, runId, status, , , why] = cellsOf(job);
-      return `${spec}: run ${runId} is ${status?.replaceAll("_", " ")}${why === "" ? "" : `: ${why}`}`;
+      return `${spec}: run ${runId} is ${status}${why === "" ? "" : `: ${why}`}`;
     }),
     ...unknown.map(({ error }) => messageOf(error).replaceAll("\n", "\n  ")),
   ];
@@ -283,7 +283,7 @@ function summary(state: RunState): string {
 }
 
 function shownStatus(status: RunState["status"]): string {
-  return status === "rolled_back" ? "rolled back" : status;
+  return status.replaceAll("_", " ");
 }
 
 /** Of a run whose spans are all committed, the rows of its output; before, how many of the planned rows are committed. */
