@@ -37,11 +37,12 @@ postgres.describe("a staged run in Postgres", () => {
     await expect(run.finish()).rejects.toMatchObject({ code: "HELD", exitCode: 67 });
     expect([await idsIn(database), await statesIn(database)]).toEqual([[-1], ["held"]]);
 
-    expect(await held.create(decisionDocument, decisionOf("approved"))).toEqual(decisionOf("approved"));
+    expect(await sink.ledger.create(stored, decisionDocument, decisionOf("approved"))).toEqual(decisionOf("approved"));
     const approved = await sink.open(stored);
     expect(approved.state).toEqual({ kind: "approved", decision: decisionOf("approved") });
     expect([await idsIn(database), await statesIn(database)]).toEqual([[-1], ["approved"]]);
-    await (await approved.begin(alone)).finish();
+    await approved.begin(alone);
+    await approved.finish();
 
     expect([await idsIn(database), await statesIn(database)]).toEqual([published(mode), ["published"]]);
     expect((await sink.open(stored)).state).toEqual({ kind: "published" });
@@ -155,7 +156,7 @@ postgres.describe("staging tables that a killed attempt left", () => {
         await database.query("DELETE FROM scores.predictions");
         return await sink.open(stored);
       };
-      await (await leave(1)).tidy?.();
+      await (await leave(1)).finish();
       expect(await leftTables(database)).toEqual([]);
       await leave(2);
       await publishStaged(sink, planOf(3));
