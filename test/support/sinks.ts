@@ -4,6 +4,7 @@ import { profileRows, profileText } from "#src/checks/profile/profile.js";
 import type { ColumnType, NamedColumn, OutputRows, RejectedRow, SpanOutput } from "#src/columns/types.js";
 import type { Plan, PlanTarget, RunId, Span } from "#src/run/plan/plan.js";
 import { spanAt, spanCount } from "#src/run/plan/spans.js";
+import { openDeltaSink } from "#src/targets/delta.js";
 import { inFolder } from "#src/targets/parquet/parts.js";
 import { openParquetSink } from "#src/targets/parquet/sink.js";
 import type { Sink, StoredPlan } from "#src/targets/target.js";
@@ -116,6 +117,8 @@ export interface S3SinkOptions {
   readonly objects?: ObjectStore;
   readonly otherRunFolders?: readonly (string | RegExp)[];
   readonly isDead?: (writer: string) => boolean;
+  /** Whether it is a Delta table. */
+  readonly isTable?: boolean;
 }
 
 export function s3Sink(options: S3SinkOptions): Promise<Sink> {
@@ -125,29 +128,30 @@ export function s3Sink(options: S3SinkOptions): Promise<Sink> {
   const writer = `test.${process.pid}.${writers}`;
   const { objects = s3Target({ port, retrySeconds, warn, ...target }) } = options;
   const outgoing = openSpool({ root: spool, writer, use: "out", isDead, maxBytes: 1e9 });
+  const files = {
+    ...sinkOptions,
+    target: uri,
+    folder: options.isTable === true ? `${uri}/_infer-batch/job-000000000000` : uri,
+    uri,
+    storeAt: () => openStoreOfObjects({ objects, spool: outgoing, writer, isDead }),
+    failure: "OBJECT_STORE",
+    compression: "zstd",
+    otherRunFolders: {
+      root: objectUriText({ ...parseObjectUri(uri), key: "" }),
+      job: otherRunFolders,
+      series: otherRunFolders,
+    },
+    spool: outgoing,
+    async close() {
+      await outgoing[Symbol.asyncDispose]();
+      objects[Symbol.dispose]();
+    },
+    writer,
+    warn,
+  } as const;
+  const table = { table: uri, create: true, partition: {}, allowDuplicates: false };
   return Promise.resolve(
-    openParquetSink({
-      ...sinkOptions,
-      target: uri,
-      folder: uri,
-      uri,
-      storeAt: () => openStoreOfObjects({ objects, spool: outgoing, writer, isDead }),
-      failure: "OBJECT_STORE",
-      compression: "zstd",
-      otherRunFolders: {
-        root: objectUriText({ ...parseObjectUri(uri), key: "" }),
-        job: otherRunFolders,
-        series: otherRunFolders,
-      },
-      spool: outgoing,
-      async close() {
-        await outgoing[Symbol.asyncDispose]();
-        objects[Symbol.dispose]();
-      },
-      writer,
-      warn,
-      publish: inFolder,
-    }),
+    options.isTable === true ? openDeltaSink({ ...files, ...table }) : openParquetSink({ ...files, publish: inFolder }),
   );
 }
 
