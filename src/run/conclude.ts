@@ -37,7 +37,7 @@ import type { JobContext } from "../flow/context.js";
 import { keyColumns, unprofiledText } from "../flow/features.js";
 import { createRejectBudget, runRejectLimit } from "../flow/rejects.js";
 import { comparisonDocument, decisionDocument, stripRows, verdictDocument } from "../stores/ledger.js";
-import type { RunSink, RunWriter } from "../targets/target.js";
+import type { AttemptJson, RunSink } from "../targets/target.js";
 import { attemptFacts, dueCall, isWhole, recordingFailure } from "./attempt.js";
 import { decidingCommands, newRunCommand, readersLine, rolledBackReport } from "./hints.js";
 import { reviewForReports, verdictOn } from "./judge.js";
@@ -45,23 +45,13 @@ import { JobError, firstError, reworded } from "../base/errors.js";
 
 /* The end of a run: its verdict, its publication, and what an attempt reports of it. */
 
-/** What ends an attempt whose share of the spans is committed. */
-interface Ending {
-  readonly writer: RunWriter;
-  readonly shardsUnplanned: number;
-}
-
 /** Finishes the run if all spans are committed and nothing holds it; reports what this attempt did. */
-export async function conclude(
-  context: JobContext,
-  run: RunSink,
-  { writer, shardsUnplanned }: Ending,
-): Promise<RunReport> {
+export async function conclude(context: JobContext, run: RunSink, shardsUnplanned: number): Promise<RunReport> {
   context.signal.throwIfAborted();
   const isComplete = isWhole(run);
   const end =
     (await discardedMeanwhile(context, run)) ??
-    (isComplete ? await endRun(context, run, writer) : ({ status: "partial", verdict: null } as const));
+    (isComplete ? await endRun(context, run) : ({ status: "partial", verdict: null } as const));
   return attemptReport(context, run, { ...end, shardsUnplanned });
 }
 
@@ -121,13 +111,13 @@ async function discardedMeanwhile(context: JobContext, run: RunSink): Promise<At
   if (decision?.kind !== "discarded") {
     return undefined;
   }
-  await run.tidy();
+  await run.finish();
   const verdict = await ledger.read(plan.runId, verdictDocument);
   return await decidedReport(context, run, { kind: "discarded", decision }, verdict);
 }
 
 /** Ends a run whose spans are all committed. @throws JobError TOO_MANY_REJECTS, PLAN_CHANGED for a superseded run */
-async function endRun(context: JobContext, run: RunSink, writer: RunWriter): Promise<AttemptEnd> {
+async function endRun(context: JobContext, run: RunSink): Promise<AttemptEnd> {
   const { plan } = run;
   const { record, log, sink } = context;
   // The limit holds for all workers together; each has counted its own rejects and those before it.
@@ -151,7 +141,7 @@ async function endRun(context: JobContext, run: RunSink, writer: RunWriter): Pro
     requireApproved(state.decision, plan.runId);
   }
   const scored = { scoring_seconds: verdict?.seconds ?? seconds ?? null };
-  const finish = (): Promise<void> => writer.finish({ ...attemptJson(record), ...scored });
+  const finish = (): Promise<void> => publishRun(context, run, { ...attemptJson(record), ...scored });
   await (plan.staged ? addingHint(refusedText(context, plan), finish) : finish());
   log.debug(`finished run ${plan.runId}`);
   return {
@@ -207,7 +197,8 @@ async function decidedState({ sink, dateMs }: JobContext, run: RunSink, { verdic
   const at = new Date(dateMs()).toISOString();
   // A fault on a date that was expected to differ must not pass on the next one.
   const asBaseline = !verdict.results.some(({ isExcused }) => isExcused === true);
-  const decision = await run.create(decisionDocument, { kind: "approved", by: byChecks, at, reason: null, asBaseline });
+  const approval = { kind: "approved", by: byChecks, at, reason: null, asBaseline } as const;
+  const decision = await sink.ledger.create(run, decisionDocument, approval);
   return { kind: decision.kind, decision };
 }
 
@@ -226,7 +217,7 @@ function unscored(context: JobContext, run: RunSink): RunReport {
 
 /** Reports a run that was complete when the command came. Removes its files that killed commands have left. */
 export async function alreadyComplete(context: JobContext, run: RunSink): Promise<RunReport> {
-  await run.tidy();
+  await run.finish();
   const rolledBack = isRolledBack(run.state) ? await rolledBackReport(context, run.plan) : undefined;
   return { ...unscored(context, run), rolledBack };
 }
@@ -362,7 +353,7 @@ export function verdictReport({ spec }: Pick<JobContext, "spec">, plan: Plan, ve
 export async function reportDecided(context: JobContext, run: RunSink, state: DecidedState): Promise<RunReport> {
   const isHeld = state.kind === "held";
   const verdict = isHeld ? state.verdict : await context.sink.ledger.read(run.plan.runId, verdictDocument);
-  await (isHeld ? reviewForReports(context, run, verdict) : run.tidy());
+  await (isHeld ? reviewForReports(context, run, verdict) : run.finish());
   const end = await decidedReport(context, run, state, verdict);
   return { ...unscored(context, run), ...end };
 }
@@ -400,6 +391,18 @@ export async function lostSpans(context: Pick<JobContext, "command">, run: RunSi
   });
 }
 
+/** Publishes a run. @throws JobError also DISCARDED where the decision is that by now */
+export async function publishRun(
+  { sink }: Pick<JobContext, "sink">,
+  run: RunSink,
+  attempt: AttemptJson,
+): Promise<void> {
+  const { runId } = run.plan;
+  if ((await run.finish(attempt)) === "discarded") {
+    requireApproved(await sink.ledger.read(runId, decisionDocument), runId);
+  }
+}
+
 /** Publishes an approved run. Needs neither its model nor its input. */
 export async function publishApproved(context: JobContext, run: RunSink): Promise<RunReport> {
   const { record, log, sink, spec } = context;
@@ -409,13 +412,15 @@ export async function publishApproved(context: JobContext, run: RunSink): Promis
     await reviewForReports(context, run, verdict); // its events count the published rows
   }
   const stuck = refusedText(context, plan);
-  const writer = await addingHint(stuck, () => run.begin(attemptFacts(context, "none")));
+  await addingHint(stuck, () => run.begin(attemptFacts(context, "none")));
   record.startScoring();
   if (plan.erasure !== undefined) {
     await stripRows(sink.ledger, plan.runId);
   }
   await recordingFailure(context, run, () =>
-    addingHint(stuck, () => writer.finish({ ...attemptJson(record), scoring_seconds: verdict?.seconds ?? null })),
+    addingHint(stuck, () =>
+      publishRun(context, run, { ...attemptJson(record), scoring_seconds: verdict?.seconds ?? null }),
+    ),
   );
   record.finish();
   log.info(`published run ${plan.runId}`);

@@ -75,7 +75,7 @@ export async function approveRun(context: JobContext, request: DecisionRequest):
   const step = approveStep(state);
   if (step === "tell") {
     refuseRolledBack(context, "approving", run);
-    await run.tidy(); // of an approval that was killed when it had published the run
+    await run.finish(); // of an approval that was killed when it had published the run
     const decision = (plan.staged ? await context.sink.ledger.read(runId, decisionDocument) : undefined) ?? null;
     requireAsAsked(context, run, { decision, request });
     return {
@@ -97,7 +97,7 @@ export async function approveRun(context: JobContext, request: DecisionRequest):
     state.kind === "approved"
       ? state.decision
       : await addingHint("it stays held: approve it once the table fits, or discard it", () =>
-          run.create(decisionDocument, decisionOf(context, "approved", request)),
+          context.sink.ledger.create(run, decisionDocument, decisionOf(context, "approved", request)),
         );
   if (decision.kind !== "approved") {
     throw alreadyDecided(context, "approving", plan, decision);
@@ -172,11 +172,11 @@ export async function discardRun(context: JobContext, request: DecisionRequest):
   const decision =
     state.kind === "discarded"
       ? state.decision
-      : await run.create(decisionDocument, decisionOf(context, "discarded", request));
+      : await context.sink.ledger.create(run, decisionDocument, decisionOf(context, "discarded", request));
   if (decision.kind !== "discarded") {
     throw alreadyDecided(context, "discarding", plan, decision);
   }
-  await run.tidy();
+  await run.finish();
   const already = step === "tell";
   return {
     runId: plan.runId,

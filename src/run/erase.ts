@@ -304,7 +304,7 @@ async function eraseRun(context: JobContext, source: Source, request: CopyReques
   const copy = await sink.open(next);
   const writer = await copy.begin(attemptFacts(context, "none"));
   await copyRows(context, { plan: copy.plan, writer, from: files, finder });
-  await finishErasure(context, copy, writer);
+  await finishErasure(context, copy);
   return { rows, rejects };
 }
 
@@ -365,14 +365,15 @@ async function findSource(
   const step = eraseStep(latestRun(run));
   switch (step) {
     case "erase":
-      await (dryRun ? undefined : run.tidy()); // an erasure may have been killed after it was published
+      await (dryRun ? undefined : run.finish()); // an erasure may have been killed after it was published
       return own;
     case "finish":
       // An erasure whose spans are all committed may have begun to take the place of the run before it.
       if (dryRun) {
         return own;
       }
-      await finishErasure(context, run, await run.begin(attemptFacts(context, "none")));
+      await run.begin(attemptFacts(context, "none"));
+      await finishErasure(context, run);
       return { ...own, run: await sink.open(stored) };
     case "refuse":
       return run.state.kind === "held"

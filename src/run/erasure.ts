@@ -1,8 +1,9 @@
+import { publishRun } from "./conclude.js";
 import { splitRunId } from "./plan/identity.js";
 import type { Plan, RunId } from "./plan/plan.js";
 import { verdictWithoutRows, withoutRows } from "./lifecycle/erasure.js";
 import { comparisonDocument, decisionDocument, stripRows, verdictDocument } from "../stores/ledger.js";
-import type { RunSink, RunWriter } from "../targets/target.js";
+import type { RunSink } from "../targets/target.js";
 import type { JobContext } from "../flow/context.js";
 import { JobError } from "../base/errors.js";
 import { type Decision, decisionText } from "./lifecycle/lifecycle.js";
@@ -37,11 +38,11 @@ export function refusePlannedErasure({ runId, erasure }: Plan): void {
  * Publishes an erasure in place of the run that its rows are of, with that run's verdict and decision.
  * @throws JobError PLAN_CHANGED if it was superseded or discarded
  */
-export async function finishErasure(context: JobContext, run: RunSink, writer: RunWriter): Promise<void> {
+export async function finishErasure(context: JobContext, run: RunSink): Promise<void> {
   const { plan } = run;
   await approveErasure(context, run);
   await stripRows(context.sink.ledger, plan.runId);
-  await writer.finish({ started_at: plan.erasure?.at ?? null, erased_from: plan.erasure?.of ?? null });
+  await publishRun(context, run, { started_at: plan.erasure?.at ?? null, erased_from: plan.erasure?.of ?? null });
 }
 
 /**
@@ -57,17 +58,17 @@ export async function approveErasure({ sink }: Pick<JobContext, "sink">, run: Ru
   const { of, at, by } = erasure;
   const verdict = await sink.ledger.read(of as RunId, verdictDocument);
   if (verdict !== undefined) {
-    await run.create(verdictDocument, verdictWithoutRows(verdict));
+    await sink.ledger.create(run, verdictDocument, verdictWithoutRows(verdict));
   }
   const comparison = await sink.ledger.read(of as RunId, comparisonDocument);
   if (comparison !== undefined) {
-    await run.create(comparisonDocument, withoutRows(comparison));
+    await sink.ledger.create(run, comparisonDocument, withoutRows(comparison));
   }
   const decided = await sink.ledger.read(of as RunId, decisionDocument);
   const { base, number } = splitRunId(of as RunId);
   const asBaseline = (await sink.find(base, number))?.plan.staged === false; // a staged run has a decision, which says so
   const own: Decision = { kind: "approved", by, at, reason: `without the erased rows of ${of}`, asBaseline };
-  const decision = await run.create(decisionDocument, decided ?? own);
+  const decision = await sink.ledger.create(run, decisionDocument, decided ?? own);
   if (decision.kind !== "approved") {
     throw new JobError("PLAN_CHANGED", `publishing run ${runId}: it was ${decisionText(decision, true)}`, {
       hint: "run the same infer-batch erase again",

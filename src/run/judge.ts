@@ -75,7 +75,7 @@ export async function verdictOn(
     given === undefined
       ? baseline.map(({ runId, date }) => [runId, date])
       : runs.map(({ runId }) => [runId, given.uri]);
-  const verdict = await run.create(verdictDocument, {
+  const verdict = await sink.ledger.create(run, verdictDocument, {
     verdict: await judgeRun(context, plan, judged),
     dates: Object.fromEntries(dates) as Record<string, string>,
     thresholds: { ...checks },

@@ -344,7 +344,7 @@ function scoreAndFinish(context: JobContext, run: RunSink, parts: ScoringParts):
     await scoreShares({ ...context, source }, run, { writer, decoder, engine, ...measured, aggregates, share });
     await paying?.settle();
     await scoreWithSecond(context, run, runJob);
-    return await conclude(context, run, { writer, shardsUnplanned });
+    return await conclude(context, run, shardsUnplanned);
   });
 }
 
@@ -353,11 +353,11 @@ function finishIdleRun(context: JobContext, run: RunSink, shardsUnplanned: numbe
   return unlessDiscarded(context, run, shardsUnplanned, async () => {
     takeUpRejects(context, run);
     // Nothing will be committed, so that no part will name a provider.
-    const writer = await run.begin(attemptFacts(context, "none"));
+    await run.begin(attemptFacts(context, "none"));
     context.record.startScoring();
     await (isWhole(run) ? undefined : run.refresh());
     await scoreWithSecond(context, run, runJob);
-    return await conclude(context, run, { writer, shardsUnplanned });
+    return await conclude(context, run, shardsUnplanned);
   });
 }
 

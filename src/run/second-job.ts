@@ -124,7 +124,7 @@ async function storeResult(context: JobContext, champion: RunSink, job: JobConte
   }
   const compared = await compareRuns(context, champion, run);
   const { uri: model, sha256, version } = plan.model;
-  await champion.create(comparisonDocument, {
+  await context.sink.ledger.create(champion, comparisonDocument, {
     model,
     sha256,
     ...(version === undefined ? {} : { version }),

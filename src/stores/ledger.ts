@@ -17,10 +17,17 @@ export interface Ledger {
   /** Reads a document; undefined: there is none. Safe to repeat. @throws JobError OUTPUT_DAMAGED for one that was changed by others */
   read<T>(runId: RunId, kind: DocumentKind<T>): Promise<T | undefined>;
   /**
-   * Makes a note on a run unless there is one, durably. The run need not be planned, or may be over. Returns the stored
-   * one, which is the first writer's. Safe to repeat.
+   * Creates a document unless there is one, durably. Returns the stored one, which is the first writer's. Safe to repeat.
+   * @param run the id of one for a note: it need not be planned, or may be over. Else a planned one, of which a verdict and
+   * a comparison are created when all spans are committed, and a decision if it is staged
+   * @throws JobError of a planned run PLAN_CHANGED if it was superseded, DISCARDED; for an approval what would keep the run
+   * from being published, as far as that is known before
    */
-  create(runId: RunId, kind: DocumentKind<Note>, value: Note): Promise<Note>;
+  create<T extends Note | RunVerdict | RunComparison | Decision>(
+    run: RunId | PlannedRun,
+    kind: DocumentKind<T>,
+    value: T,
+  ): Promise<T>;
   /**
    * Changes a document on which no decision depends; where rows are in files, a verdict and a comparison too. A change that comes at the
    * same moment may be lost, and so is one of a run that is not planned. Safe to repeat where `next` is.
@@ -33,6 +40,12 @@ export interface Ledger {
     next: (known: T | undefined) => T | undefined,
     stop?: AbortSignal,
   ): Promise<void>;
+}
+
+export interface PlannedRun {
+  readonly plan: Plan;
+  /** Hex sha256 of the plan's text. Every part names its plan by it. */
+  readonly planId: string;
 }
 
 /** What a document is: plain JSON. */

@@ -10,18 +10,15 @@ import type {
   StoredTable,
 } from "../run/lifecycle/span-record.js";
 import type { PinnedRun, Plan, PlanTarget, RunId, Span } from "../run/plan/plan.js";
-import type { Decision, RunState, RunVerdict, SupersededRun } from "../run/lifecycle/lifecycle.js";
-import type { ErasedTable, RunComparison, TableErasure } from "../run/lifecycle/erasure.js";
+import type { RunState, SupersededRun } from "../run/lifecycle/lifecycle.js";
+import type { ErasedTable, TableErasure } from "../run/lifecycle/erasure.js";
 import type { PreviousTable, PruneOutcome, PruneRequest, Pruning } from "../run/lifecycle/pruned-run.js";
 import type { PublishedRun, RolledBack } from "../run/lifecycle/published-run.js";
 import type { HistoryRequest, RecordedRun } from "../run/lifecycle/recorded-run.js";
-import type { AnswerJournal, DocumentKind, Ledger } from "../stores/ledger.js";
+import type { AnswerJournal, Ledger, PlannedRun } from "../stores/ledger.js";
 
 /** A plan that is stored at the target: the first writer's. */
-export interface StoredPlan {
-  readonly plan: Plan;
-  /** Hex sha256 of the plan's text. Every part names its plan by it. */
-  readonly planId: string;
+export interface StoredPlan extends PlannedRun {
   /** Set where the run was pruned: nothing of it can be opened. Default: it was not. */
   readonly pruned?: Pruning | undefined;
 }
@@ -144,8 +141,8 @@ export interface RunSink extends StoredPlan {
    */
   read(key: readonly string[]): Promise<StoredTable | StoredSpans>;
   /**
-   * The answers that attempts of this run have paid for. The end of the run removes them: `finish`, `tidy` of a discarded
-   * run, `prune`, and a later run of the same params. Never fails: it reads nothing yet.
+   * The answers that attempts of this run have paid for. The end of the run removes them: `finish`, `prune`, and a
+   * later run of the same params. Never fails: it reads nothing yet.
    */
   answers(): AnswerJournal;
   /** Yields the rejected rows of committed spans, in span order. @throws JobError OUTPUT_DAMAGED when some are gone */
@@ -165,22 +162,21 @@ export interface RunSink extends StoredPlan {
    */
   countKeys(columns: readonly string[]): Promise<KeyCounts>;
   /**
-   * Stores the verdict on a run whose spans are all committed, or how a second model agrees, or the decision on a staged
-   * run, unless there is one.
-   * Returns the stored one, which is the first writer's. Durable when it returns.
-   * @throws JobError DISCARDED, PLAN_CHANGED for a run that was superseded; those of `finish` for an approval
-   */
-  create<T extends RunVerdict | Decision | RunComparison>(kind: DocumentKind<T>, value: T): Promise<T>;
-  /**
    * Prepares the target for writing. Called once in an attempt.
    * @throws JobError USAGE when several workers would not be safe there; DISCARDED, PLAN_CHANGED, OUTPUT_NEWER
    */
   begin(attempt: AttemptFacts): Promise<RunWriter>;
   /**
-   * Removes what late attempts left behind, what is left of replaced runs, and all rows of a discarded run. Called for a
-   * published or a discarded run only. Does not fail where it may not remove something: readers never see it.
+   * Ends a run as was decided, and returns how. Called when every span is committed, or the run is over; idempotent, so
+   * that two attempts can both call it. Needs neither model nor input.
+   *
+   * Publishes a run that is not, with its profile; a staged one if the stored decision is `approved`, which it reads itself.
+   * Of a published run, removes what late attempts left behind, and what is left of replaced runs; of a discarded one, its
+   * rows, too: what may not be removed stays, since readers never see it.
+   * @param attempt plain JSON about the attempt that finishes, for the manifest where there is one
+   * @throws JobError HELD for a staged run without a decision, PLAN_CHANGED for a superseded one
    */
-  tidy(): Promise<void>;
+  finish(attempt?: AttemptJson): Promise<"published" | "discarded">;
 }
 
 /** A value that the target cannot hold. */
@@ -210,14 +206,6 @@ export interface RunWriter {
    * @throws JobError OUTPUT_DAMAGED; DISCARDED, PLAN_CHANGED; of a table OUTPUT_REFUSED, OUTPUT_MISMATCH, DUPLICATE_KEY
    */
   commit(span: Span, output: SpanOutput): Promise<CommitOutcome>;
-  /**
-   * Finishes the run: publishes it, with its profile. Called when every span is committed; idempotent, so that two
-   * attempts can both call it. Needs neither model nor input. Of a staged run it publishes nothing unless the stored
-   * decision is `approved`, which it reads itself.
-   * @throws JobError DISCARDED, PLAN_CHANGED for a staged run with another decision
-   * `attempt`: plain JSON about the attempt that finishes, for the manifest where there is one.
-   */
-  finish(attempt?: AttemptJson): Promise<void>;
 }
 
 export type AttemptJson = Readonly<Record<string, unknown>>;

@@ -47,8 +47,8 @@ async function deltaWorld(): Promise<AnswersWorld> {
     ids: async () => ascending((await rowsOfDelta(table)).map(({ id }) => Number(id))),
     adds: true,
     hasFiles: true,
+    ...pruningFiles,
     keepsPrunedRows: true,
-    prunes: { files: 3 },
     journals: async () =>
       (await readdir(scratch.path, { recursive: true })).filter((name) => name.includes("/answers")),
     [Symbol.asyncDispose]: () => scratch[Symbol.asyncDispose](),

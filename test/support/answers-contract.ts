@@ -119,7 +119,7 @@ export function answersContractOf(name: string, worldOf: () => Promise<AnswersWo
       await late.journal.keep(answersOf(3));
       await late.run.finish();
       await late.journal.keep(answersOf(4));
-      await (await world.sink.open(stored)).tidy();
+      await (await world.sink.open(stored)).finish();
       expect(await world.journals()).toEqual([]);
       expect(await answersIn(late.journal)).toEqual([]);
     });
@@ -131,7 +131,7 @@ export function answersContractOf(name: string, worldOf: () => Promise<AnswersWo
       await run.create(verdictDocument, verdictOf("hold"));
       expect(await world.journals()).not.toEqual([]);
       await run.create(decisionDocument, decisionOf("discarded"));
-      await (await world.sink.open(stored)).tidy();
+      await (await world.sink.open(stored)).finish();
       expect(await world.journals()).toEqual([]);
     });
 
@@ -145,7 +145,7 @@ export function answersContractOf(name: string, worldOf: () => Promise<AnswersWo
       expect(await answersIn(next.journal)).toEqual(answersOf(7));
       await next.run.finish();
       await expect(journal.keep(answersOf(2))).rejects.toMatchObject({ code: "PLAN_CHANGED" });
-      await (await other.open(next.stored)).tidy();
+      await (await other.open(next.stored)).finish();
       expect(await world.journals()).toEqual([]);
     });
 
@@ -167,11 +167,11 @@ export function answersContractOf(name: string, worldOf: () => Promise<AnswersWo
       const opened = await other.open(stored);
       await commitSpans(run, stored);
       await run.finish();
-      const late = await opened.begin(alone);
+      await opened.begin(alone);
       const journal = opened.answers();
       expect(await answersIn(journal)).toEqual([]);
       await journal.keep(answersOf(1));
-      await late.finish();
+      await opened.finish();
       expect(await world.journals()).toEqual([]);
     });
   });

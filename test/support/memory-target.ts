@@ -143,12 +143,19 @@ export function memoryTarget() {
       }),
       profile: async () => mergedProfile(run.spans),
       countKeys: async (columns) => countKeys(piecesOf(run), columns),
-      create: async (kind, value) => ledger.createNow(run.runId, kind, value),
       async begin(attempt) {
         refuseStopped(run);
         return openWriter(run, { ...attempt, writer }, see);
       },
-      tidy: async () => clearUp(run),
+      async finish(json) {
+        const isDiscarded = decisionOn(run)?.kind === "discarded";
+        if (isDiscarded) {
+          clearUp(run);
+        } else {
+          finish(run, json);
+        }
+        return isDiscarded ? "discarded" : "published";
+      },
     };
   };
 
@@ -181,7 +188,6 @@ export function memoryTarget() {
         see([[index, first ?? span]]);
         return first === undefined ? "committed" : "adopted";
       },
-      finish: async (json) => finish(run, json),
     };
   };
 
@@ -347,7 +353,7 @@ function memoryLedger() {
   };
   const ledger: documents.Ledger = {
     read: async (runId, kind) => look(runId, kind),
-    create: async (runId, kind, value) => createNow(runId, kind, value),
+    create: async (run, kind, value) => createNow(typeof run === "string" ? run : run.plan.runId, kind, value),
     async change(runId, kind, next) {
       const value = next(look(runId, kind));
       if (value !== undefined) {

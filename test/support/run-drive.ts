@@ -67,7 +67,7 @@ export async function openAttempt(
     const plan = runPlan(number);
     const found = looks ? await sink.find(drivePlan.runId) : undefined;
     const stored = found?.plan.runId === plan.runId ? found : await sink.create(plan);
-    const run = await beginUnlessFinished(await sink.open(stored));
+    const run = await beginUnlessFinished(sink, stored);
     const commit = async (span: number): Promise<void> => {
       await run.commit(spanAt(plan, span), runOutput(span, number));
     };

@@ -131,7 +131,7 @@ export async function carryOutS3(sink: Sink, number = 1): Promise<void> {
   const stored = found?.plan.runId === s3Plan(number).runId ? found : await sink.create(s3Plan(number));
   const run = await sink.open(stored);
   if (run.state.kind === "published") {
-    await run.tidy();
+    await run.finish();
     return;
   }
   const writer = await run.begin({ worker: 0, workers: 1, program: "test", provider: "cpu", onBadRow: "reject" });
@@ -140,7 +140,7 @@ export async function carryOutS3(sink: Sink, number = 1): Promise<void> {
       await commitSpan(writer, span, number);
     }
   }
-  await writer.finish();
+  await run.finish();
 }
 
 /** A run with every span committed, and not yet finished. */

@@ -4,7 +4,7 @@ import { spanAt } from "#src/run/plan/spans.js";
 import type { Removed } from "#src/run/lifecycle/pruned-run.js";
 import type { RunSink, Sink } from "#src/targets/target.js";
 import { readFiles } from "./parquet.js";
-import { alone } from "./sink-drive.js";
+import { alone, beginRun } from "./sink-drive.js";
 import { begun, carryOut, collect, commitSpans, idsOf, outputOf, planFor, rejectOf, whole } from "./sinks.js";
 import { rowsOf } from "#src/run/lifecycle/span-record.js";
 
@@ -289,7 +289,7 @@ export function contractOf(name: string, worldOf: () => Promise<SinkWorld>): voi
     test("a sink finishes a run once, however often it is asked to", async (world) => {
       await using other = await world.open();
       const { stored, run } = await begun(world.sink, planFor(world.sink.planTarget));
-      const beside = await (await other.open(stored)).begin(alone);
+      const beside = await beginRun(other, stored);
       await commitSpans(run, stored);
       await Promise.all([run.finish(), beside.finish()]);
       await run.finish();
@@ -308,7 +308,7 @@ export function contractOf(name: string, worldOf: () => Promise<SinkWorld>): voi
       const late = await opened.begin(alone);
       const span = spanAt(stored.plan, 1);
       expect(await late.commit(span, whole(outputOf(idsOf(span))))).toBe("adopted");
-      await late.finish();
+      await opened.finish();
       expect(await world.ids()).toEqual(upTo(25));
     });
 

@@ -8,7 +8,10 @@ import { spanAt, spanCount } from "#src/run/plan/spans.js";
 import { type FileSystem, nodeFileSystem, openDiskStore } from "#src/stores/disk.js";
 import { layoutOf } from "#src/targets/parquet/layout.js";
 import { textOfRejects } from "#src/targets/parquet/parts.js";
-import type { RunSink, RunWriter, Sink } from "#src/targets/target.js";
+import type { RunSink, RunWriter, Sink, StoredPlan } from "#src/targets/target.js";
+import type { Decision, RunVerdict } from "#src/run/lifecycle/lifecycle.js";
+import type { RunComparison } from "#src/run/lifecycle/erasure.js";
+import type { DocumentKind } from "#src/stores/ledger.js";
 import type { AttemptFacts } from "#src/run/lifecycle/span-record.js";
 import { readPlan } from "#src/targets/parquet/plan-file.js";
 import { ref } from "./batches.js";
@@ -42,16 +45,29 @@ export const alone: AttemptFacts = {
   onBadRow: "reject",
 };
 
-/** A run that has begun: what is known of it, and what writes to it, in one object. */
-export interface BegunRun extends RunSink, RunWriter {}
+/** A run that has begun: what is known of it, what writes to it, and what creates its documents, in one object. */
+export interface BegunRun extends RunSink, RunWriter {
+  create<T extends RunVerdict | RunComparison | Decision>(kind: DocumentKind<T>, value: T): Promise<T>;
+}
 
-export async function beginRun(run: RunSink, attempt: AttemptFacts = alone): Promise<BegunRun> {
-  return { ...run, ...(await run.begin(attempt)) };
+export async function beginRun(sink: Sink, stored: StoredPlan, attempt: AttemptFacts = alone): Promise<BegunRun> {
+  return await beginIf(sink, stored, attempt, () => true);
 }
 
 /** Begins a run unless it is finished. What writes to a finished one must not be called. */
-export async function beginUnlessFinished(run: RunSink): Promise<BegunRun> {
-  return run.state.kind === "published" ? { ...run, ...({} as RunWriter) } : await beginRun(run);
+export async function beginUnlessFinished(sink: Sink, stored: StoredPlan): Promise<BegunRun> {
+  return await beginIf(sink, stored, alone, ({ state }) => state.kind !== "published");
+}
+
+async function beginIf(
+  sink: Sink,
+  stored: StoredPlan,
+  attempt: AttemptFacts,
+  isDue: (run: RunSink) => boolean,
+): Promise<BegunRun> {
+  const run = await sink.open(stored);
+  const writer = isDue(run) ? await run.begin(attempt) : ({} as RunWriter);
+  return { ...run, ...writer, create: (kind, value) => sink.ledger.create(stored, kind, value) };
 }
 
 export const driveSpans = spanCount(drivePlan);
@@ -117,7 +133,7 @@ export function openDriveSink(
 export async function beginDrive(sink: Sink, planner = 0): Promise<BegunRun> {
   const plan = { ...drivePlan, createdBy: `planner ${planner}` };
   const stored = (await sink.find(plan.runId)) ?? (await sink.create(plan));
-  return await beginUnlessFinished(await sink.open(stored));
+  return await beginUnlessFinished(sink, stored);
 }
 
 export interface Attempt {

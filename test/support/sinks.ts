@@ -206,7 +206,7 @@ export async function begun(
   attempt: AttemptFacts = alone,
 ): Promise<{ stored: StoredPlan; run: BegunRun }> {
   const stored = await sink.create(plan);
-  return { stored, run: await beginRun(await sink.open(stored), attempt) };
+  return { stored, run: await beginRun(sink, stored, attempt) };
 }
 
 /** Carries a run out: every span, then the finish. */

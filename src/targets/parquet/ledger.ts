@@ -21,9 +21,11 @@ import { sha256Of } from "../../base/sha256.js";
 export function openLedger(store: Store, folder: string): Ledger {
   return {
     read: (runId, kind) => readDocument(store, layoutOf(folder, runId), kind),
-    create: (runId, kind, value) => {
-      const layout = layoutOf(folder, runId);
-      return createDocument(store, layout, kind, value, unfenced(layout));
+    create(run, kind, value) {
+      const layout = layoutOf(folder, typeof run === "string" ? run : run.plan.runId);
+      const fence =
+        typeof run === "string" ? unfenced(layout) : lasting({ layout, check: planCheck(store, layout, run.planId) });
+      return createDocument(store, layout, kind, value, fence);
     },
     async change(runId, kind, next, stop) {
       const layout = layoutOf(folder, runId);
@@ -63,7 +65,7 @@ function documentIn<T>(
 }
 
 /** Creates a document of a run unless there is one, and returns the stored one. */
-export async function createDocument<T>(
+async function createDocument<T>(
   store: Store,
   layout: Layout,
   kind: DocumentKind<T>,
@@ -118,9 +120,8 @@ export async function createInPlace(
 }
 
 async function supersede(store: Store, layout: Layout, value: Decision): Promise<Decision> {
-  const { planId } = await storedPlan(store, layout);
-  const fence = lasting({ layout, check: planCheck(store, layout, planId) });
-  return await createDocument(store, layout, decisionDocument, value, fence);
+  const stored = await storedPlan(store, layout);
+  return await openLedger(store, layout.folder).create(stored, decisionDocument, value);
 }
 
 /** Returns the stored decision; undefined if another attempt has stored the plan of the later run. */

@@ -6,7 +6,7 @@ import { flush, type Store } from "../../stores/store.js";
 import { type ErrorCode, JobError, messageOf } from "../../base/errors.js";
 import type { AttemptJson, Opening, RunSink, RunWriter, Sink, StoredPlan } from "../target.js";
 import { commitSpan, encodePiece } from "./commit.js";
-import { createDocument, createInPlace, openAnswers, openLedger, readDocument, refuseStopped } from "./ledger.js";
+import { createInPlace, openAnswers, openLedger, readDocument, refuseStopped } from "./ledger.js";
 import {
   findHistory,
   findPublished,
@@ -16,16 +16,7 @@ import {
   readPinned,
 } from "./other-runs.js";
 import { layoutOf, plannedLayout } from "./layout.js";
-import {
-  createPlan,
-  damagedOutput,
-  findPlan,
-  hidden,
-  lasting,
-  planCheck,
-  readPlan,
-  refuseForeign,
-} from "./plan-file.js";
+import { createPlan, damagedOutput, findPlan, hidden, planCheck, readPlan, refuseForeign } from "./plan-file.js";
 import { unlink } from "node:fs/promises";
 import { mergeProfiles, noRows, parseProfile, type SpanProfile } from "../../checks/profile/profile.js";
 import type { RejectedRow, SpanOutput } from "../../columns/types.js";
@@ -164,24 +155,33 @@ async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening): Prom
     profile: () => committedProfile(run, known),
     countKeys: (columns) =>
       readCommitted(run, (names) => countKeysIn(tools.openKeyDuckDb, columns, store.fetch(names, "whole").groups)),
-    create: (kind, value) => createDocument(store, layout, kind, value, lasting(run)),
     async begin(attempt) {
       await prepare(tools, run, attempt.workers);
       return runWriter(tools, run, known, { writer, ...attempt });
     },
-    async tidy() {
-      try {
-        await clearRun(store, layout);
-        await clearEarlierRuns(run, finished);
-        const stale = finished ? await staleRejects(store, layout, known.parts) : [];
-        if (stale.length > 0) {
-          await store.remove(layout.rejects, stale); // an attempt that died had created them in a store of objects after the finish
-        }
-      } catch {
-        // What may not be removed, as in an archive, stays: readers do not see it.
-      }
+    async finish(attempt) {
+      const decision =
+        finished || !stored.plan.staged ? undefined : await readDocument(store, layout, decisionDocument);
+      const isDiscarded = decision?.kind === "discarded";
+      await (finished || isDiscarded ? clearUp(run, known, finished) : finishRun(run, known, attempt));
+      return isDiscarded ? "discarded" : "published";
     },
   };
+}
+
+/** Removes what is left of a run that is over. What may not be removed, as in an archive, stays: readers do not see it. */
+async function clearUp(run: RunFolder, known: CommittedSpans, isPublished: boolean): Promise<void> {
+  const { store, layout } = run;
+  try {
+    await clearRun(store, layout);
+    await clearEarlierRuns(run, isPublished);
+    const stale = isPublished ? await staleRejects(store, layout, known.parts) : [];
+    if (stale.length > 0) {
+      await store.remove(layout.rejects, stale); // an attempt that died had created them in a store of objects after the finish
+    }
+  } catch {
+    // It stays.
+  }
 }
 
 async function prepare({ store, folder, warn }: RunTools, run: RunFolder, workers: number): Promise<void> {
@@ -258,7 +258,6 @@ function runWriter(
       }
       return outcome;
     },
-    finish: (attempt) => finishRun(run, known, attempt),
   };
 }
 

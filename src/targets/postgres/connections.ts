@@ -1,4 +1,5 @@
 import type { Socket } from "node:net";
+import { pipeline } from "node:stream/promises";
 import { type ClientBase, DatabaseError, Pool, type PoolClient } from "pg";
 import { from as copyFrom } from "pg-copy-streams";
 import type { PostgresTimeouts } from "../../job/jobfile/output-spec.js";
@@ -144,40 +145,10 @@ function watchSilence(client: PoolClient, seconds: number): { stop(): void } {
  */
 export async function copyIn(session: Session, sql: string, chunks: Iterable<Uint8Array>): Promise<number> {
   const stream = session.query(copyFrom(sql));
-  return await new Promise((resolve, reject) => {
-    const iterator = chunks[Symbol.iterator]();
-    const push = (): void => {
-      try {
-        while (!stream.destroyed) {
-          const next = iterator.next();
-          if (next.done === true) {
-            stream.end();
-            return;
-          }
-          if (!stream.write(next.value)) {
-            stream.once("drain", push);
-            return;
-          }
-        }
-      } catch (error) {
-        stream.destroy();
-        reject(error);
-      } finally {
-        if (stream.destroyed) {
-          iterator.return?.();
-        }
-      }
-    };
-    stream.on("error", (error: Error) => {
-      // The stream forgets its connection when this returns: the data that it still holds must not be sent.
-      stream.destroy();
-      reject(error);
-    });
-    stream.once("finish", () => {
-      resolve(stream.rowCount);
-    });
-    push();
-  });
+  // At once: the stream forgets its connection when this returns, and the data that it still holds must not be sent.
+  stream.on("error", () => stream.destroy());
+  await pipeline(chunks, stream);
+  return stream.rowCount;
 }
 
 /** The server answered COMMIT with something else: the transaction had failed before, and was rolled back. */

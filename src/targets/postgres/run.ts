@@ -2,7 +2,7 @@ import { recordedSpending, type RecordedSpending } from "../../run/lifecycle/rec
 import { outputColumns } from "../../models/binding/contract.js";
 import type { SpanOutput } from "../../columns/types.js";
 import { JobError } from "../../base/errors.js";
-import type { Plan, Span } from "../../run/plan/plan.js";
+import type { Plan, RunId, Span } from "../../run/plan/plan.js";
 import { spanCount } from "../../run/plan/spans.js";
 import type { AttemptJson, CommitOutcome, Opening, RunSink, StoredPlan } from "../target.js";
 import type { AttemptFacts, CommittedBy } from "../../run/lifecycle/span-record.js";
@@ -63,7 +63,13 @@ import {
   type TargetColumn,
 } from "./table.js";
 import { byChecks, type Decision, requireApproved, type RunState } from "../../run/lifecycle/lifecycle.js";
-import { decisionDocument, readState, verdictDocument } from "../../stores/ledger.js";
+import {
+  decisionDocument,
+  type DocumentKind,
+  type PlannedRun,
+  readState,
+  verdictDocument,
+} from "../../stores/ledger.js";
 import { DatabaseError } from "pg";
 import { runProfileOf, runProfileText } from "../../run/lifecycle/profile-text.js";
 import { dropTables, tablesOfClosedRuns, tablesOfOthers, tablesToDrop } from "./own-tables.js";
@@ -78,19 +84,14 @@ export async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening
   if (files !== undefined) {
     await countRows(tools, plan, files);
   }
-  const known = new Map(spans.map((row) => [row.span, row]));
-
-  /** Does work; if control rows turn out to be gone, remembers which spans this attempt has seen committed. */
-  async function remembering<T>(work: () => Promise<T>): Promise<T> {
-    try {
-      return await work();
-    } catch (error) {
-      if (error instanceof JobError && error.code === "OUTPUT_DAMAGED") {
-        await recordSpansGone(tools, runId, known.keys());
-      }
-      throw error;
+  const known = new Map<number, CommittedSpan>();
+  const know = (rows: Iterable<CommittedSpan>): void => {
+    for (const row of rows) {
+      known.set(row.span, row);
+      seenOf(tools, runId).add(row.span);
     }
-  }
+  };
+  know(spans);
 
   return {
     ...stored,
@@ -100,12 +101,11 @@ export async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening
     answers: () => openAnswers(tools, plan),
     rejects: () => readRejects(connections, control, runId),
     refresh: () =>
-      remembering(async () => {
-        for (const row of await retried(tools, `reading ${target}`, (session) => readSpans(session, control, stored))) {
-          known.set(row.span, row);
-        }
+      remembering(tools, runId, async () => {
+        know(await retried(tools, `reading ${target}`, (session) => readSpans(session, control, stored)));
       }),
-    profile: () => remembering(() => retrying(`reading ${target}`, retry, () => committedProfile(tools, plan))),
+    profile: () =>
+      remembering(tools, runId, () => retrying(`reading ${target}`, retry, () => committedProfile(tools, plan))),
     countKeys: (columns) =>
       retried(
         tools,
@@ -113,22 +113,8 @@ export async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening
         (session) => countKeys(session, tools.modeOf(plan).rowsAt(plan, { finished: false }), columns),
         finishSeconds,
       ),
-    create: (kind, value) =>
-      remembering(() =>
-        retried(
-          tools,
-          `writing the ${kind.name} on ${runId}`,
-          async (session) => {
-            await ("kind" in value
-              ? admitDecision(session, tools, plan, value)
-              : requireSpans(session, tools, plan, "judging"));
-            return await createDocument(session, tools, runId, kind, value);
-          },
-          !("kind" in value) || value.kind === "approved" ? finishSeconds : undefined,
-        ),
-      ),
     async begin(attempt) {
-      const begun = await remembering(() =>
+      const begun = await remembering(tools, runId, () =>
         retriedWrite(tools, `preparing ${target}`, (session) => beginRun(session, tools, plan, known, attempt)),
       );
       const types = begun.columns.map(({ type }) => type);
@@ -139,21 +125,77 @@ export async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening
         async commit(span, output) {
           // Encoded before its transaction begins, which then lasts only as long as the server takes.
           const commit = spanCommit(tools, stored, begun, span, output);
-          const { outcome, committed } = await remembering(() =>
+          const { outcome, committed } = await remembering(tools, runId, () =>
             retrying(`writing span ${span.index} to ${target}`, retry, (last) => commitSpan(tools, commit, last)),
           );
-          known.set(committed.span, committed);
+          know([committed]);
           await spilled.drop(span);
           return outcome;
         },
-        finish: (finished) => remembering(() => finishAndClear(tools, stored, finished)),
       };
     },
-    async tidy() {
-      await dropTables(tools, (session) => tablesToDrop(session, control, plan));
-      await warnOfKeptTables(tools, plan);
+    async finish(attempt) {
+      const isPublished = state.kind === "published";
+      const decision =
+        isPublished || !plan.staged
+          ? undefined
+          : await retried(tools, `reading ${target}`, (session) =>
+              readDocument(session, control, runId, decisionDocument),
+            );
+      const isDiscarded = decision?.kind === "discarded";
+      if (isPublished || isDiscarded) {
+        await dropTables(tools, (session) => tablesToDrop(session, control, plan));
+        await warnOfKeptTables(tools, plan);
+      } else {
+        await remembering(tools, runId, () => finishAndClear(tools, stored, attempt));
+      }
+      return isDiscarded ? "discarded" : "published";
     },
   };
+}
+
+/** The spans of a run that this attempt has seen committed. */
+function seenOf({ seen }: RunTools, runId: RunId): Set<number> {
+  const spans = seen.get(runId) ?? new Set();
+  seen.set(runId, spans);
+  return spans;
+}
+
+/** Does work; if control rows turn out to be gone, remembers which spans this attempt has seen committed. */
+async function remembering<T>(tools: RunTools, runId: RunId, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    if (error instanceof JobError && error.code === "OUTPUT_DAMAGED") {
+      await recordSpansGone(tools, runId, seenOf(tools, runId));
+    }
+    throw error;
+  }
+}
+
+/** Creates a document of a planned run unless there is one. @throws JobError as `Ledger.create` */
+export async function createOfRun<T extends object>(
+  tools: RunTools,
+  { plan }: PlannedRun,
+  kind: DocumentKind<T>,
+  value: T,
+): Promise<T> {
+  const { runId } = plan;
+  const decision = isDecision(value) ? value : undefined;
+  const work = async (session: Session): Promise<T> => {
+    await (decision === undefined
+      ? requireSpans(session, tools, plan, "judging")
+      : admitDecision(session, tools, plan, decision));
+    return await createDocument(session, tools, runId, kind, value);
+  };
+  const silentSeconds = decision === undefined || decision.kind === "approved" ? finishSeconds : undefined;
+  return await remembering(tools, runId, () =>
+    retried(tools, `writing the ${kind.name} on ${runId}`, work, silentSeconds),
+  );
+}
+
+function isDecision(document: object): document is Decision {
+  return "kind" in document;
 }
 
 async function countRows(tools: RunTools, plan: Plan, files: string): Promise<void> {

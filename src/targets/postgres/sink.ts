@@ -36,7 +36,7 @@ import { pruneRuns, publishedProfile, publishedRuns, readHistory } from "./past-
 import { createRun, rehearse, rehearsePlanned } from "./new-run.js";
 import { readPublishedRows, readTable } from "./read-rows.js";
 import { eraseRows } from "./erase-rows.js";
-import { openRun } from "./run.js";
+import { createOfRun, openRun } from "./run.js";
 import type { Ledger } from "../../stores/ledger.js";
 import { previousTables, readSwaps } from "./swaps.js";
 import { prunePrevious } from "./own-tables.js";
@@ -117,6 +117,7 @@ function toolsOf(options: PostgresSinkOptions): RunTools {
     warn,
     warnOnce: onceEach(warn),
     spilled: openSpilledCopy(spool),
+    seen: new Map(),
     modeOf: (plan) => modeOf(modeTools, plan),
     target: `${showTable(name)} at ${settings.server}`,
     planTarget: targetOf(spec, settings),
@@ -177,8 +178,10 @@ function openLedger(tools: RunTools): Ledger {
     read: (runId, kind) =>
       retriedRead(tools, `reading ${target}`, undefined, (session) => readDocument(session, control, runId, kind)),
     // A note on a run that is not planned yet may be the first row there.
-    create: (runId, kind, value) =>
-      retriedWrite(tools, `writing to ${target}`, (session) => createDocument(session, tools, runId, kind, value)),
+    create: (run, kind, value) =>
+      typeof run === "string"
+        ? retriedWrite(tools, `writing to ${target}`, (session) => createDocument(session, tools, run, kind, value))
+        : createOfRun(tools, run, kind, value),
     change: (runId, kind, next) =>
       transact(tools, async (session) => {
         await lock(session, `${kind.name} ${runId}`);

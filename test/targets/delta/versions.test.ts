@@ -29,7 +29,7 @@ async function idsIn(table: string): Promise<number[]> {
 async function attempt(table: string, fs: FileSystem, plan: Plan): Promise<void> {
   await using sink = deltaSink(table, { fs, isDead: () => true, allowDuplicates: false });
   const stored = (await sink.find(plan.runId)) ?? (await sink.create(plan));
-  const run = await beginUnlessFinished(await sink.open(stored));
+  const run = await beginUnlessFinished(sink, stored);
   for (let index = 0; index < spanCount(plan) && run.state.kind !== "published"; index += 1) {
     if (!run.spans.has(index)) {
       await run.commit(spanAt(plan, index), whole(outputOf(idsOf(spanAt(plan, index)))));
@@ -105,7 +105,7 @@ describe("a version of a Delta table", () => {
     await commitSpans(run, stored);
     const finishing = upTo(5).map(async () => {
       await using other = deltaSink(table);
-      await (await beginRun(await other.open(stored))).finish();
+      await (await beginRun(other, stored)).finish();
     });
     await Promise.all([run.finish(), ...finishing]);
     expect(await idsIn(table)).toEqual(upTo(25));
@@ -200,7 +200,7 @@ describe("a version of a Delta table", () => {
       next = await sink.create(plan);
     });
     expect(await idsIn(table)).toEqual(upTo(25));
-    const second = await beginRun(await sink.open(next as StoredPlan));
+    const second = await beginRun(sink, next as StoredPlan);
     await commitSpans(second, next as StoredPlan);
     await expect(second.finish()).rejects.toMatchObject({
       code: "PLAN_CHANGED",

@@ -157,7 +157,7 @@ postgres.describe("a held run whose staging table has lost rows", () => {
       expect(await database.query("SELECT kind FROM infer_batch.decisions")).toEqual([]);
       expect((await sink.open(held.stored)).state.kind).toBe("held");
       expect(await held.run.create(decisionDocument, decisionOf("discarded"))).toEqual(decisionOf("discarded"));
-      await held.run.tidy();
+      await held.run.finish();
       expect(await leftTables(database)).toEqual([]);
     },
   );

@@ -8,7 +8,7 @@ import { connect, type Database } from "../../support/pg-database.js";
 import { approvalSql, holdStaged, publishStaged, stagedSink, statesIn } from "../../support/pg-staged.js";
 import { stopAt } from "../../support/pg-stop.js";
 import { usePostgres } from "../../support/postgres.js";
-import { alone } from "../../support/sink-drive.js";
+import { alone, beginRun } from "../../support/sink-drive.js";
 import { decisionOf, stagedPlan } from "../../support/staged-plans.js";
 import { decisionDocument } from "#src/stores/ledger.js";
 import { firstOf } from "../../support/torture.js";
@@ -46,6 +46,7 @@ postgres.describe("a new run in place of an approved one", () => {
       await run.create(decisionDocument, decisionOf("approved"));
       const late = await other.open(stored);
 
+<<<<<<< HEAD
       await sink.create(runOf(sink, 2));
       await expect(run.finish()).rejects.toMatchObject(superseded);
       await expect(late.begin(alone).then((writer) => writer.finish({}))).rejects.toMatchObject(superseded);
@@ -56,6 +57,17 @@ postgres.describe("a new run in place of an approved one", () => {
       expect(await statesIn(database)).toEqual(["abandoned", "published"]);
     },
   );
+=======
+    await sink.create(runOf(sink, 2));
+    await expect(run.finish()).rejects.toMatchObject(superseded);
+    await expect(late.begin(alone).then(() => late.finish({}))).rejects.toMatchObject(superseded);
+    expect(await idsIn(database)).toEqual([]);
+    await publishStaged(sink, runOf(sink, 2));
+    await expect(run.finish()).rejects.toMatchObject(superseded);
+    expect(await idsIn(database)).toEqual(upTo(25));
+    expect(await statesIn(database)).toEqual(["abandoned", "published"]);
+  });
+>>>>>>> c22709f23daa0c8309d486cf40eb226914d95dce
 
   test.each(firstOf(modes.toReversed(), 2))(
     "the next run waits for an approved one that is being published, and append then refuses it: %s",
@@ -99,8 +111,7 @@ postgres.describe("an approved run of another table", () => {
       await run.create(decisionDocument, decisionOf("approved"));
       await database.query("CREATE TABLE scores.other (LIKE scores.predictions INCLUDING ALL)");
       await using other = stagedSink(database, { ...spec, table: "scores.other" });
-      const attempt = (await other.open(stored)).begin(alone);
-      await expect(attempt.then((writer) => writer.finish({}))).rejects.toMatchObject(superseded);
+      await expect(beginRun(other, stored).then((late) => late.finish({}))).rejects.toMatchObject(superseded);
       expect(await statesIn(database)).toEqual(["approved"]);
       expect(await database.query("SELECT id FROM scores.other")).toEqual([]);
       await run.finish();

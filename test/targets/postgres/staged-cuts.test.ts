@@ -22,8 +22,9 @@ const rowsSql = "SELECT count(*)::int AS n, count(DISTINCT id)::int AS ids FROM 
 async function approve(sink: ReturnType<typeof pgSink>): Promise<void> {
   const stored = (await sink.find(stagedPlan(sink.planTarget).runId)) ?? expect.fail("no run");
   const run = await sink.open(stored);
-  await run.create(decisionDocument, decisionOf("approved"));
-  await (await run.begin(alone)).finish();
+  await sink.ledger.create(stored, decisionDocument, decisionOf("approved"));
+  await run.begin(alone);
+  await run.finish();
 }
 
 /** Calls `work` with a connection that breaks once: before a statement is sent, or when it was answered. */
@@ -82,7 +83,7 @@ postgres.describe("a connection that breaks while a staged run is approved and p
         expect(await database.query("SELECT publication FROM infer_batch.finishes")).toEqual([{ publication: "1" }]);
         const left = await leftTables(database);
         const stored = (await sink.find(stagedPlan(sink.planTarget).runId)) ?? expect.fail("no run");
-        await (await sink.open(stored)).tidy?.();
+        await (await sink.open(stored)).finish();
         // Dropping the run's own tables is not tried again by the attempt that could not.
         const own = /^(?:predictions__)?(staging|keys)_/;
         const kinds = left.map((table) => own.exec(table)?.[1] ?? table);
@@ -152,8 +153,12 @@ postgres.describe("attempts that race with the publication of a staged run", () 
             approve(sinks[0]),
             sinks[1]
               .open(worker.stored)
-              .then((run) => run.create(decisionDocument, decisionOf("discarded")).then(() => run.tidy())),
-            sinks[2].open(worker.stored).then((run) => run.create(decisionDocument, decisionOf("superseded"))),
+              .then((run) =>
+                sinks[1].ledger
+                  .create(worker.stored, decisionDocument, decisionOf("discarded"))
+                  .then(() => run.finish()),
+              ),
+            sinks[2].ledger.create(worker.stored, decisionDocument, decisionOf("superseded")),
             commitSpans(worker.run, worker.stored).then(() => worker.run.finish()),
           ]);
         });

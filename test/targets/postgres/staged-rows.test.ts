@@ -8,7 +8,7 @@ import type { Database } from "../../support/pg-database.js";
 import { changeAt, holdStaged, type Moment, moments, publishStaged, stagedSink } from "../../support/pg-staged.js";
 import { decisionOf, stagedPlan } from "../../support/staged-plans.js";
 import { usePostgres } from "../../support/postgres.js";
-import { alone } from "../../support/sink-drive.js";
+import { alone, beginRun } from "../../support/sink-drive.js";
 import { begun, outputOf, type PgSinkOptions, whole } from "../../support/sinks.js";
 import { decisionDocument } from "#src/stores/ledger.js";
 import { firstOf } from "../../support/torture.js";
@@ -144,7 +144,7 @@ postgres.describe("the order of staged runs", () => {
       expect((await rowsIn(database)).every((row) => row.endsWith(" 2"))).toBe(true);
 
       await using allowed = stagedSink(database, spec, { allowOlder: true });
-      await (await (await allowed.open(first.stored)).begin(alone)).finish();
+      await (await beginRun(allowed, first.stored)).finish();
       expect((await rowsIn(database)).every((row) => row.endsWith(" 1"))).toBe(true);
     },
   );
@@ -260,7 +260,7 @@ postgres.describe("a target that changes while a staged run waits", () => {
         const name = (await leftTables(database)).find((one) => one.startsWith("staging"));
         const finish = async (): Promise<void> => {
           await changeAt(moment, held, () => database.query(sql.replace("{t}", `infer_batch.${name}`)));
-          await (await (await sink.open(held.stored)).begin(alone)).finish();
+          await (await beginRun(sink, held.stored)).finish();
         };
         await expect(finish()).rejects.toMatchObject({
           code: "OUTPUT_DAMAGED",

@@ -40,11 +40,20 @@ postgres.describe("a staged run in Postgres", () => {
       await expect(run.finish()).rejects.toMatchObject({ code: "HELD", exitCode: 67 });
       expect([await idsIn(database), await statesIn(database)]).toEqual([[-1], ["held"]]);
 
+<<<<<<< HEAD
       expect(await held.create(decisionDocument, decisionOf("approved"))).toEqual(decisionOf("approved"));
       const approved = await sink.open(stored);
       expect(approved.state).toEqual({ kind: "approved", decision: decisionOf("approved") });
       expect([await idsIn(database), await statesIn(database)]).toEqual([[-1], ["approved"]]);
       await (await approved.begin(alone)).finish();
+=======
+    expect(await sink.ledger.create(stored, decisionDocument, decisionOf("approved"))).toEqual(decisionOf("approved"));
+    const approved = await sink.open(stored);
+    expect(approved.state).toEqual({ kind: "approved", decision: decisionOf("approved") });
+    expect([await idsIn(database), await statesIn(database)]).toEqual([[-1], ["approved"]]);
+    await approved.begin(alone);
+    await approved.finish();
+>>>>>>> c22709f23daa0c8309d486cf40eb226914d95dce
 
       expect([await idsIn(database), await statesIn(database)]).toEqual([published(mode), ["published"]]);
       expect((await sink.open(stored)).state).toEqual({ kind: "published" });
@@ -162,7 +171,7 @@ postgres.describe("staging tables that a killed attempt left", () => {
         await database.query("DELETE FROM scores.predictions");
         return await sink.open(stored);
       };
-      await (await leave(1)).tidy?.();
+      await (await leave(1)).finish();
       expect(await leftTables(database)).toEqual([]);
       await leave(2);
       await publishStaged(sink, planOf(3));

@@ -1,4 +1,4 @@
-import type { Plan } from "../../../run/plan/plan.js";
+import type { Plan, RunId } from "../../../run/plan/plan.js";
 import type { PostgresMode, PostgresOutputSpec } from "../../../job/jobfile/output-spec.js";
 import { type Session, type TransactionTools, retrying, transact } from "../connections.js";
 import type { TableName, TargetColumn } from "../table.js";
@@ -123,6 +123,8 @@ export interface RunTools extends PostgresSinkOptions, TransactionTools, TargetT
   readonly target: string;
   /** The target that the spec names, as a plan pins it. */
   readonly planTarget: PostgresTarget;
+  /** The spans that this attempt has seen committed, by run. */
+  readonly seen: Map<RunId, Set<number>>;
   /** Warns, unless this sink has said so before: a run is prepared and read several times. */
   readonly warnOnce: (message: string) => void;
   /** Rows of incomplete spans. */

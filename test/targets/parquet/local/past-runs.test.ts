@@ -28,7 +28,7 @@ async function sameCommand(root: string, fs: FileSystem = nodeFileSystem): Promi
   const stored = await sink.find(drivePlan.runId);
   const run = stored === undefined ? undefined : await sink.open(stored);
   expect(run?.state.kind).toBe("published");
-  await run?.tidy?.();
+  await run?.finish();
 }
 
 const ofFinished = ["plan.json", "profile.json"];

@@ -92,8 +92,8 @@ s3.describe("an attempt in S3 whose commit ends late", () => {
     const { reached, go } = holdFirst(at.proxy, request);
     const committing = commitSpan(run, 2);
     await reached;
-    await (await other.open(stored)).create(decisionDocument, decisionOf("discarded"));
-    await (await other.open(stored)).tidy?.();
+    await other.ledger.create(stored, decisionDocument, decisionOf("discarded"));
+    await (await other.open(stored)).finish();
     go();
     await expect(committing).rejects.toMatchObject({ code: "DISCARDED", exitCode: 67 });
     expect((await at.names()).filter((name) => name.includes("part-"))).toEqual([]);

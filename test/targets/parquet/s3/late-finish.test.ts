@@ -61,7 +61,7 @@ async function stoppedFinish(
   at: S3World,
   late: Sink,
   request: RegExp,
-): Promise<{ readonly go: () => void; readonly finishing: Promise<void> }> {
+): Promise<{ readonly go: () => void; readonly finishing: Promise<unknown> }> {
   const run = await committedS3(late, 1);
   const { reached, go } = holdFirst(at.proxy, request);
   const finishing = run.finish();
@@ -233,7 +233,7 @@ s3.describe("a late attempt in S3 that copies parts after a later run was planne
     const { run: later } = await begun(other, { ...s3Plan(3), staged: true });
     await later.create(decisionDocument, decisionOf("discarded"));
     const found = await other.find(s3Plan().runId);
-    await (found && (await other.open(found)).tidy?.());
+    await (found && (await other.open(found)).finish());
     go();
     expect(await finishing).toMatchObject(superseded);
     expect([await partsOf(at), await partsOf(at, 2)]).toEqual([3, 0]);
