@@ -4,7 +4,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
 import { expectEnd, projectFolder, runCli, runHere, type RunningCli } from "../support/cli.js";
 import { scratchFolder, type SpecOverrides } from "../support/job.js";
-import { nightlyJob } from "../support/nights.js";
+import { nightlyJob, type Nights } from "../support/nights.js";
 import { usePostgres } from "../support/postgres.js";
 import { useS3 } from "../support/s3.js";
 import { useCredentials } from "../support/s3-output.js";
@@ -32,7 +32,7 @@ interface Found {
   readonly verdict: Readonly<Record<string, unknown>>;
 }
 
-type Way = (args: readonly string[], place: Place) => Promise<void>;
+type Way = (args: readonly string[], place: Place, nights: Nights) => Promise<void>;
 
 const inputs =
   "malic_acid alcohol ash alcalinity_of_ash magnesium total_phenols flavanoids nonflavanoid_phenols proanthocyanins color_intensity hue od280_od315_of_diluted_wines proline";
@@ -67,7 +67,7 @@ async function foundOf(place: Place, way: Way): Promise<Found> {
   const nights = await nightlyJob(scratch.path, { ...rest, output: { ...output, ...place.output } }, "wine-forest");
   await expectEnd(nights.night("run", before), 67);
   await expectEnd(nights.night("approve", before), 0);
-  await way(["run", nights.spec, "--param", `ds=${date}`], place);
+  await way(["run", nights.spec, "--param", `ds=${date}`], place, nights);
   await expectEnd(nights.night("run", date), 67);
   const stats = await expectEnd(nights.night("stats", date, "--json"), 0);
   // Who made it, when, and how long the rows took to score: all else depends on the predictions alone.
@@ -91,6 +91,10 @@ const ways: Readonly<Record<string, Way>> = {
       killed += signal === "SIGKILL" ? 1 : 0;
     }
     expect(killed).toBeGreaterThan(kills.length / 2);
+  },
+  async "batches of five rows"(args, _place, nights) {
+    await nights.rewrite({ engine: { batch_size: 5 } });
+    await expectEnd(runHere(args), 67);
   },
   async "four workers at once"(args) {
     const all = Array.from({ length: workers }, (_, index) => runCli([...args, "--worker", `${index}/${workers}`]));
@@ -132,7 +136,7 @@ async function expectSame(open: () => Promise<Place>): Promise<void> {
   }
 }
 
-test(`a run of one attempt, of ${kills.length} killed ones and of four workers have the same profile and verdict`, {
+test(`a run of one attempt, of ${kills.length} killed ones, in small batches and of four workers have the same profile and verdict`, {
   timeout: 600_000,
 }, async () => {
   await expectSame(async () => {
@@ -153,7 +157,7 @@ test(`a run of one attempt, of ${kills.length} killed ones and of four workers h
 
 s3.describe("in S3,", () => {
   test.skipIf(!torture)(
-    "a run in S3 of one attempt, of killed ones and of four workers have the same profile and verdict",
+    "a run in S3 of one attempt, of killed ones, in small batches and of four workers have the same profile and verdict",
     { timeout: 1_200_000 },
     async () => {
       useCredentials();
@@ -184,7 +188,7 @@ s3.describe("in S3,", () => {
 
 postgres.describe("in Postgres,", () => {
   test.skipIf(!torture).each(["append", "upsert", "replace"])(
-    "a run into Postgres of one attempt, of killed ones and of four workers have the same profile and verdict: %s",
+    "a run into Postgres of one attempt, of killed ones, in small batches and of four workers have the same profile and verdict: %s",
     { timeout: 1_200_000 },
     async (mode) => {
       await expectSame(async () => {

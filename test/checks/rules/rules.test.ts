@@ -256,6 +256,44 @@ describe("what a rule takes for a night to compare with", () => {
     expect([nightOf(200, 60), nightOf(90, 30)]).toEqual([["run hold"], ["run warn"]]);
   });
 
+  test("the fewer nights are known, the more times the usual distance passes", () => {
+    const levelAfter = (nights: number): string[] =>
+      resultOf(
+        runProfile({ rows: 300 }),
+        nightsBefore(nights, (ago) => ({ rows: ago === 2 ? 1200 : 1000 + ago })),
+        { check: "rows" },
+      );
+    expect([3, 28].map(levelAfter)).toEqual([["run pass"], ["run hold"]]);
+  });
+
+  test("a few NULL pass, and more of them while few nights are known", () => {
+    const nullEvery = (every: number): Tonight => {
+      const ages = normals(rows, { mean: 40, deviation: 9 });
+      return { features: { age: numbersProfile(ages.map((value, row) => (row % every === 0 ? null : value))) } };
+    };
+    expect([judged(nullEvery(25)), judged(nullEvery(4), 3), judged(nullEvery(2), 3)]).toEqual([
+      [],
+      [],
+      ["nulls age hold"],
+    ]);
+  });
+
+  test("a difference that chance makes in so few rows passes", () => {
+    const kinds = (rowsOf: (kind: number) => number): Required<Columns> => {
+      const counts = Array.from({ length: 50 }, (_, kind) => [`kind ${kind}`, rowsOf(kind)]);
+      return { outputs: { kind: textsProfile(Object.fromEntries(counts)) }, features: {} };
+    };
+    const levelOf = (times: number): string[] => {
+      const run = runProfile({ rows: 100 * times, ...kinds((kind) => (kind % 2 === 0 ? 1 : 3) * times) });
+      return resultOf(
+        run,
+        nightsBefore(28, () => kinds(() => 20)),
+        { check: "shape" },
+      );
+    };
+    expect([levelOf(1), levelOf(20)]).toEqual([["kind pass"], ["kind hold"]]);
+  });
+
   test("half of the rows is held where ends of months have twice as many", () => {
     const monthEnd = [2400, 2100, 1700];
     const earlier = nightsBefore(28, (ago) => ({ rows: monthEnd[ago - 8] ?? 980 + ((ago * 13) % 40) }));
