@@ -40,20 +40,14 @@ postgres.describe("a staged run in Postgres", () => {
       await expect(run.finish()).rejects.toMatchObject({ code: "HELD", exitCode: 67 });
       expect([await idsIn(database), await statesIn(database)]).toEqual([[-1], ["held"]]);
 
-<<<<<<< HEAD
-      expect(await held.create(decisionDocument, decisionOf("approved"))).toEqual(decisionOf("approved"));
+      expect(await sink.ledger.create(stored, decisionDocument, decisionOf("approved"))).toEqual(
+        decisionOf("approved"),
+      );
       const approved = await sink.open(stored);
       expect(approved.state).toEqual({ kind: "approved", decision: decisionOf("approved") });
       expect([await idsIn(database), await statesIn(database)]).toEqual([[-1], ["approved"]]);
-      await (await approved.begin(alone)).finish();
-=======
-    expect(await sink.ledger.create(stored, decisionDocument, decisionOf("approved"))).toEqual(decisionOf("approved"));
-    const approved = await sink.open(stored);
-    expect(approved.state).toEqual({ kind: "approved", decision: decisionOf("approved") });
-    expect([await idsIn(database), await statesIn(database)]).toEqual([[-1], ["approved"]]);
-    await approved.begin(alone);
-    await approved.finish();
->>>>>>> c22709f23daa0c8309d486cf40eb226914d95dce
+      await approved.begin(alone);
+      await approved.finish();
 
       expect([await idsIn(database), await statesIn(database)]).toEqual([published(mode), ["published"]]);
       expect((await sink.open(stored)).state).toEqual({ kind: "published" });
