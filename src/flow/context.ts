@@ -9,7 +9,6 @@ import { JobError, reworded } from "../base/errors.js";
 import type { MemoryBudget } from "../base/memory-budget.js";
 import type { ListedShard } from "../run/plan/compare.js";
 import type { PinnedTokenizer, RunId } from "../run/plan/plan.js";
-import type { Sha256 } from "../run/plan/identity.js";
 import type { AttemptRecord } from "../report/attempt-record.js";
 import type { Progress } from "../report/progress.js";
 import type { Sink } from "../targets/target.js";
@@ -35,7 +34,6 @@ export interface ScoringContext {
   /** Looks at an unfinished run; undefined: predictions are free. */
   readonly lookAtPaid?: LookAtPaid | undefined;
   readonly earlierModels: EarlierModels;
-  readonly sha256: Sha256;
   /** The id of the first run of the job with these params. */
   readonly base: RunId;
   readonly nowMs: () => number;

@@ -161,7 +161,6 @@ export async function openLoaded(
       return await openRowJoin({ folders, ...limits });
     },
     batchLimits: openBatchLimitCache(log),
-    sha256: sha256Of,
     base: runIdOf(spec.name, spec.params, sha256Of),
     nowMs: retry.nowMs,
     dateMs: () => Date.now(),

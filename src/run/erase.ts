@@ -17,6 +17,7 @@ import { eraseStep, supersededBy } from "./lifecycle/lifecycle.js";
 import { attemptFacts } from "./attempt.js";
 import { newRunCommand } from "./hints.js";
 import { latestRun } from "./resume.js";
+import { sha256Of } from "../base/sha256.js";
 import { shellWord } from "../base/texts.js";
 
 /** What became of the runs of some params, or of a table. */
@@ -117,7 +118,7 @@ async function eraseSeconds(groups: readonly RunGroup[], request: EraseRequest):
     }
     await using context = await request.openJob(plan.params);
     await using job = await openSecondJob(context);
-    const runId = runIdOf(job.spec.name, plan.params, job.sha256);
+    const runId = runIdOf(job.spec.name, plan.params, sha256Of);
     const outcome = await orRetained(async () => {
       const latest = await job.sink.find(runId);
       if (latest === undefined) {

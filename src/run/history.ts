@@ -22,6 +22,7 @@ import { comparisonDocument } from "../stores/ledger.js";
 import type { StoredPlan } from "../targets/target.js";
 import { JobError } from "../base/errors.js";
 import { mapBounded } from "../base/promises.js";
+import { sha256Of } from "../base/sha256.js";
 import { finishingHint, newRunCommand } from "./hints.js";
 import { findPlanned, openOwn } from "./resume.js";
 import { rowsOf } from "./lifecycle/span-record.js";
@@ -112,7 +113,7 @@ const baselineKey = ["checks", "baseline"];
 
 /** Reads what a run is compared with: the profiles of pinned runs, or the file of `checks.baseline`. */
 export async function readBaseline(
-  context: Pick<JobContext, "sink" | "readGiven" | "sha256" | "where">,
+  context: Pick<JobContext, "sink" | "readGiven" | "where">,
   { baseline, profile: planned }: Pick<PlannedChecks, "baseline" | "profile">,
 ): Promise<RunProfile[]> {
   if (planned === undefined) {
@@ -131,14 +132,14 @@ export async function readBaseline(
 
 /** Pins the file of `checks.baseline`; undefined: a run is compared with published runs. @throws JobError SPEC_INVALID */
 export async function pinProfile(
-  context: Pick<JobContext, "readGiven" | "sha256" | "where" | "spec">,
+  context: Pick<JobContext, "readGiven" | "where" | "spec">,
 ): Promise<PinnedFile | undefined> {
   const { baseline = "published" } = context.spec.checks ?? {};
   return baseline === "published" ? undefined : (await readFile(context, baseline)).pin;
 }
 
 async function readFile(
-  { readGiven, sha256, where }: Pick<JobContext, "readGiven" | "sha256" | "where">,
+  { readGiven, where }: Pick<JobContext, "readGiven" | "where">,
   uri: string,
 ): Promise<{ readonly pin: PinnedFile; readonly profile: RunProfile }> {
   const text = await readGiven(uri, baselineKey);
@@ -148,7 +149,7 @@ async function readFile(
       hint: "name a copy of _infer-batch/<run id>/profile.json of a finished run, or write published",
     });
   }
-  return { pin: { uri, sha256: sha256(text) }, profile };
+  return { pin: { uri, sha256: sha256Of(text) }, profile };
 }
 
 /** Checks that the profiles of pinned runs can be read. @throws JobError (75) when one cannot */

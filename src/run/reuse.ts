@@ -22,6 +22,7 @@ import type { RunSink } from "../targets/target.js";
 import { mebibytes, storedShare } from "../base/memory-budget.js";
 import { createRowHasher, hashWords } from "../columns/row-hash.js";
 import { createColumnBuilder } from "../columns/columns.js";
+import { sha256Of } from "../base/sha256.js";
 
 /**
  * Finds the published run whose predictions are reused: the one of the same params, which the new run takes the place of,
@@ -103,7 +104,7 @@ export async function openReuse(
   if (contract.reuse === undefined) {
     return undefined;
   }
-  const seeds = seedsOf(context, plan);
+  const seeds = seedsOf(plan);
   const timer = timerOf(context);
   const nothing = { contract, timer, hashing: { seeds } };
   const ranges = pendingRanges(spansOf(plan), spans, share);
@@ -183,14 +184,14 @@ const hashVersion = 2;
  * What must be equal for predictions to be: the model, and how its inputs and outputs are bound. The digest of a language
  * model covers its prompt, sampling and response.
  */
-function seedsOf({ sha256 }: Pick<JobContext, "sha256">, { model, contract }: Plan): HashSeeds {
+function seedsOf({ model, contract }: Plan): HashSeeds {
   const { inputs, outputs, cast, missing } = contract;
   const { uri, version, tokenizers } = model;
   const served = version === undefined ? null : { uri, version };
   const digests = tokenizers?.map((tokenizer) => tokenizer.sha256) ?? [];
   const identity = { hash: hashVersion, model: model.sha256, served, digests, inputs, outputs, cast, missing };
   const seedOf = (of: keyof HashSeeds): Int32Array => {
-    const digest = sha256(JSON.stringify({ ...identity, of }));
+    const digest = sha256Of(JSON.stringify({ ...identity, of }));
     return Int32Array.from({ length: 4 }, (_, word) => Number.parseInt(digest.slice(word * 8, word * 8 + 8), 16) | 0);
   };
   return { features: seedOf("features"), key: seedOf("key"), predictions: seedOf("predictions") };

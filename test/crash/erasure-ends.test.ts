@@ -3,6 +3,7 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { rowFinders } from "#src/cli/commands/erase.js";
 import { openJob } from "#src/job/job-context.js";
+import { sha256Of } from "#src/base/sha256.js";
 import { runIdOf } from "#src/run/plan/identity.js";
 import { approveErasure } from "#src/run/erasure.js";
 import { eraseRows } from "#src/run/erase.js";
@@ -241,8 +242,8 @@ test("an erasure whose rows are replaced by another one, while it reads them, sa
     openJob: openHere,
     async openFinder(of, types) {
       // The other one goes on, and has removed a part of its source by now.
-      const { spec, sink, sha256 } = job;
-      const stored = (await sink.find(runIdOf(spec.name, spec.params, sha256))) ?? expect.fail("no run");
+      const { spec, sink } = job;
+      const stored = (await sink.find(runIdOf(spec.name, spec.params, sha256Of))) ?? expect.fail("no run");
       await approveErasure(job, await sink.open(stored));
       for (const name of await readdir(night.out)) {
         await (name.startsWith("part-00001.") ? rm(join(night.out, name)) : undefined);

@@ -165,7 +165,6 @@ function jobWith(dateParam: string | null, ...runs: Record<string, string>[]): J
   );
   return {
     spec: { name: "daily", params: {} },
-    sha256: () => "0".repeat(64),
     command: () => "infer-batch run job.yaml",
     sink: {
       history: () =>

@@ -208,7 +208,6 @@ export async function openPipe(
     ...modelTools(spec, { ...services, folder, where, worker, cores, log }),
     memory,
     batchLimits: openBatchLimitCache(log),
-    sha256: sha256Of,
     base: runIdOf(spec.name, spec.params, sha256Of),
     nowMs: () => performance.now(),
     dateMs: () => Date.now(),
