@@ -1,21 +1,24 @@
+import type { JobSpec } from "../job/jobfile/job-spec.js";
 import { count } from "../base/shown-numbers.js";
 import { type Contract, outputTensors } from "../models/binding/contract.js";
 import { blankInputs } from "./pack/packer.js";
 import { bytesPerRow } from "../models/binding/row-bytes.js";
 import type { Engine, TreesState } from "../models/engine.js";
 import type { Plan } from "../run/plan/plan.js";
-import type { ScoringContext } from "./context.js";
+import type { BatchLimitCache, Log } from "./context.js";
 import { JobError } from "../base/errors.js";
 
 /** Finds out how many rows a batch can have, and how many it should have. @param rows that will be scored */
 export async function measureEngine(
-  context: Pick<ScoringContext, "spec" | "log" | "batchLimits">,
+  spec: JobSpec,
+  batchLimits: BatchLimitCache,
+  log: Log,
   plan: Pick<Plan, "contract" | "commitRows"> & { readonly model: Pick<Plan["model"], "sha256"> },
   { engine, rows }: { readonly engine: Engine; readonly rows: number },
 ): Promise<{ batchLimit: BatchLimit; sizer: BatchSizer }> {
   const { contract } = plan;
-  const batchLimit = await openBatchLimit(context, { engine, contract, modelSha256: plan.model.sha256 });
-  const sizer = await warmUp(context, plan, { engine, limit: batchLimit.rows, rows });
+  const batchLimit = await openBatchLimit(batchLimits, log, { engine, contract, modelSha256: plan.model.sha256 });
+  const sizer = await warmUp(spec, log, plan, { engine, limit: batchLimit.rows, rows });
   return { batchLimit, sizer: contract.fixedBatchRows === null ? sizeWithin(batchLimit, sizer) : sizer };
 }
 
@@ -24,7 +27,8 @@ const warmUpRows = 256;
 
 /** Calls the model on blank rows, as its first call costs more than the others, and says how large batches are. */
 async function warmUp(
-  { spec, log }: Pick<ScoringContext, "spec" | "log">,
+  spec: JobSpec,
+  log: Log,
   { contract, commitRows }: Pick<Plan, "contract" | "commitRows">,
   { engine, limit, rows }: { readonly engine: Engine; readonly limit: number; readonly rows: number },
 ): Promise<BatchSizer> {
@@ -130,7 +134,8 @@ interface BatchLimitOptions {
 
 /** Starts with the limit that an earlier run found. */
 export async function openBatchLimit(
-  { batchLimits, log }: Pick<ScoringContext, "batchLimits" | "log">,
+  batchLimits: BatchLimitCache,
+  log: Log,
   { engine, contract, modelSha256 }: BatchLimitOptions,
 ): Promise<BatchLimit> {
   const device = engine.local?.device ?? engine.provider;

@@ -5,14 +5,7 @@ import { totalmem } from "node:os";
 import { dirname, join, resolve } from "node:path";
 import type { FoundModel } from "../models/places/place.js";
 import { parseJson } from "../run/plan/parse-plan.js";
-import type {
-  BatchLimitCache,
-  BatchLimitKey,
-  EarlierModels,
-  JobContext,
-  Log,
-  ScoringContext,
-} from "../flow/context.js";
+import type { BatchLimitCache, BatchLimitKey, EarlierModels, Log, Models } from "../flow/context.js";
 import { listedProviders } from "./jobfile/engine-spec.js";
 import type { JobSpec } from "./jobfile/job-spec.js";
 import { type ModelSpec, modelUri } from "./jobfile/model-spec.js";
@@ -25,7 +18,9 @@ import { componentVersions } from "./attempt.js";
 import { type EngineOptions, openEngine } from "./open-engine.js";
 import { type ModelOptions, openCache, resolveModel } from "./kinds.js";
 
-type ModelTools = Pick<ScoringContext, "resolveModel" | "openEngine" | "lookAtPaid">;
+/** What needs no tokenizer of the spec. */
+type ModelTools = Omit<OwnModels, "resolveTokenizer" | "loadTokenCounter" | "earlierModels">;
+type OwnModels = Omit<Models, "batchLimits">;
 
 export interface ModelToolsOptions extends ModelOptions, Omit<EngineOptions, "spec"> {
   /** Returns the place of a key in the spec file, for messages. */
@@ -33,10 +28,7 @@ export interface ModelToolsOptions extends ModelOptions, Omit<EngineOptions, "sp
 }
 
 /** Finds the models of a spec and opens engines for them: on this machine, or on a server. */
-export function modelTools(
-  spec: JobSpec,
-  options: ModelToolsOptions,
-): ModelTools & Pick<ScoringContext, "resolveTokenizer" | "loadTokenCounter" | "earlierModels"> {
+export function modelTools(spec: JobSpec, options: ModelToolsOptions): OwnModels {
   const counter = spec.model.prompt?.tokenizer;
   return {
     earlierModels: earlierModels({ ...spec, engine: engineOfSecondModel(spec) }, options),
@@ -56,7 +48,7 @@ export function modelTools(
 
 function toolsOf({ model, engine }: Pick<JobSpec, "model" | "engine">, options: ModelToolsOptions): ModelTools {
   const { server, path = "" } = model;
-  const lookAtPaid: ScoringContext["lookAtPaid"] = async (...look) => {
+  const lookAtPaid: Models["lookAtPaid"] = async (...look) => {
     const { lookAtRun } = await import("../models/prompts/kept-answers.js");
     return await lookAtRun(model.budget?.price)(...look);
   };
@@ -205,7 +197,10 @@ async function identityOfGpus(): Promise<string> {
   return gpuIdentity(thisMachine());
 }
 
-type Resolving = Pick<JobContext, "resolveModel" | "resolveTokenizer">;
+interface Resolving {
+  readonly resolveModel: Models["resolveModel"];
+  readonly resolveTokenizer: Models["resolveTokenizer"];
+}
 
 /** Wraps the functions of one of several jobs that find models, so that the jobs agree on them. */
 export type SharedModels = (model: Pick<ModelSpec, "path" | "sha256" | "server">, own: Resolving) => Resolving;

@@ -1,3 +1,4 @@
+import type { JobSpec } from "../job/jobfile/job-spec.js";
 import { bindContract, textsOf } from "../models/binding/bind-contract.js";
 import {
   type Contract,
@@ -11,7 +12,7 @@ import { bytesPerRow } from "../models/binding/row-bytes.js";
 import type { Engine } from "../models/engine.js";
 import type { BoundExpression, Decoder } from "../formats/format.js";
 import type { Model } from "../models/places/place.js";
-import { type ScoringContext, type ShardFiles, atKey } from "../flow/context.js";
+import { type ShardFiles, atKey, type PlacedSpec } from "../flow/context.js";
 import { JobError } from "../base/errors.js";
 import { tokenizersOf } from "./model.js";
 import { type SeenSchema } from "./read-shards.js";
@@ -33,12 +34,13 @@ export interface BindingInput {
  * @throws JobError CONTRACT, or SPEC_INVALID for an expression
  */
 export async function bindFirstShard(
-  context: Pick<ScoringContext, "spec" | "where"> & { readonly source: ShardFiles },
+  job: PlacedSpec,
+  source: ShardFiles,
   seen: SeenSchema | undefined,
   { decoder, model, engine, takenElsewhere }: BindingInput,
 ): Promise<Contract> {
-  const { spec } = context;
-  const { columns, expressions } = await bindExpressions(context, decoder, seen);
+  const { spec } = job;
+  const { columns, expressions } = await bindExpressions(job, source, decoder, seen);
   const bound = bindContract({
     model: model.name,
     signature: engine.signature,
@@ -62,7 +64,7 @@ export async function bindFirstShard(
     ...(spec.reuse === undefined ? {} : { reuse: { key: spec.reuse.key } }),
   };
   refuseDoubleNames(contract);
-  refuseLargeBatches(context, contract);
+  refuseLargeBatches(job, contract);
   await probeRows(engine, contract);
   return contract;
 }
@@ -71,7 +73,7 @@ export async function bindFirstShard(
 const batchBytesLimit = 2 ** 30;
 
 /** Refuses an `engine.batch_size` whose batches would be too large. @throws JobError SPEC_INVALID */
-function refuseLargeBatches({ spec, where }: Pick<ScoringContext, "spec" | "where">, contract: Contract): void {
+function refuseLargeBatches({ spec, where }: PlacedSpec, contract: Contract): void {
   const given = spec.engine.batch_size;
   const bytes = bytesPerRow(contract);
   if (given !== "auto" && contract.fixedBatchRows === null && given * bytes > batchBytesLimit) {
@@ -133,16 +135,17 @@ interface ShardColumns {
  * @throws JobError SPEC_INVALID with the place of the expression in the spec
  */
 async function bindExpressions(
-  context: Pick<ScoringContext, "spec" | "where"> & { readonly source: ShardFiles },
+  job: PlacedSpec,
+  source: ShardFiles,
   decoder: Decoder,
   seen: ShardColumns | undefined,
 ): Promise<{ columns: readonly SourceColumn[]; expressions: Expressions | null }> {
-  const { columns, where } = context.spec.input;
-  const texts = promptTexts(context.spec, seen);
+  const { columns, where } = job.spec.input;
+  const texts = promptTexts(job.spec, seen);
   if (seen === undefined || (where === undefined && Object.keys(columns).length + texts.length === 0)) {
     return { columns: seen?.columns ?? [], expressions: null };
   }
-  await using file = await context.source.open(seen.shard);
+  await using file = await source.open(seen.shard);
   const bind = async (text: string, check: (bound: BoundExpression) => void): Promise<BoundExpression> => {
     const { partitions } = file;
     const bound = await decoder.bindExpression({ file, text, columns: seen.columns, partitions });
@@ -152,11 +155,11 @@ async function bindExpressions(
   const list: Expression[] = [];
   const computed: SourceColumn[] = [];
   if (where !== undefined) {
-    const { uses } = await atKey(context, ["input", "where"], () => bind(where, requireBoolean));
+    const { uses } = await atKey(job, ["input", "where"], () => bind(where, requireBoolean));
     list.push({ kind: "where", name: "input.where", text: where, uses });
   }
   for (const [name, text] of Object.entries(columns)) {
-    const { uses, sourceType, type } = await atKey(context, ["input", "columns", name], () => bind(text, requireType));
+    const { uses, sourceType, type } = await atKey(job, ["input", "columns", name], () => bind(text, requireType));
     list.push({ kind: "column", name, text, uses });
     computed.push({ name, sourceType: `${sourceType}, from input.columns`, type, computed: true });
   }
@@ -174,7 +177,7 @@ async function bindExpressions(
 
 /** The texts of columns that a prompt names and that are no texts; expressions use the shard's columns only. */
 function promptTexts(
-  { input: { columns }, model: { prompt, inputs = {} } }: ScoringContext["spec"],
+  { input: { columns }, model: { prompt, inputs = {} } }: JobSpec,
   seen: ShardColumns | undefined,
 ): [name: string, sql: string][] {
   const own = new Set(Object.keys(columns).map((name) => name.toLowerCase()));

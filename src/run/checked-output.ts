@@ -8,16 +8,14 @@ import {
   profiledColumns,
 } from "../checks/profile/profile.js";
 import { type ColumnType, showType } from "../columns/types.js";
-import { type JobContext, atKey } from "../flow/context.js";
+import { atKey, type PlacedSpec, type Log, type Queries } from "../flow/context.js";
 import { keyColumns } from "../flow/features.js";
 import type { OutputCheckSpec } from "../job/jobfile/checks-spec.js";
 import { JobError } from "../base/errors.js";
 import { didYouMean } from "../base/suggest.js";
 import type { Plan } from "./plan/plan.js";
 
-type Checked = Pick<JobContext, "spec" | "where">;
-
-function refused({ where }: Checked, path: readonly string[], found: string, hint: string): JobError {
+function refused({ where }: PlacedSpec, path: readonly string[], found: string, hint: string): JobError {
   return new JobError("SPEC_INVALID", `reading ${where(["checks", ...path])}: ${found}`, { hint });
 }
 
@@ -26,8 +24,8 @@ function refused({ where }: Checked, path: readonly string[], found: string, hin
  * output columns whose values can be compared, those of `slices` are copied from the input and can divide rows.
  * @throws JobError SPEC_INVALID
  */
-export function requireColumns(context: Checked, contract: Contract): void {
-  const { unique = [], slices = [] } = context.spec.checks ?? {};
+export function requireColumns(job: PlacedSpec, contract: Contract): void {
+  const { unique = [], slices = [] } = job.spec.checks ?? {};
   const columns = outputColumns(contract);
   const names = columns.map((column) => column.name);
   for (const name of unique) {
@@ -37,10 +35,10 @@ export function requireColumns(context: Checked, contract: Contract): void {
         type === undefined
           ? `there is no output column \`${name}\`${didYouMean(name, names)}`
           : `\`${name}\` is ${showType(type)}, which cannot be part of a key`;
-      throw refused(context, ["unique"], found, `the output columns are ${names.join(", ")}`);
+      throw refused(job, ["unique"], found, `the output columns are ${names.join(", ")}`);
     }
   }
-  requireOutputs(context, contract);
+  requireOutputs(job, contract);
   const copied = contract.passthrough.map(({ column }) => column);
   for (const name of slices) {
     const type = contract.passthrough.find(({ column }) => column === name)?.source.type;
@@ -50,7 +48,7 @@ export function requireColumns(context: Checked, contract: Contract): void {
           ? `there is no column \`${name}\` in output.columns${didYouMean(name, copied)}`
           : `\`${name}\` is ${showType(type)}, expected a text, an integer or a boolean`;
       const hint = "slices are made by the values of columns that are copied from the input to the output";
-      throw refused(context, ["slices"], found, hint);
+      throw refused(job, ["slices"], found, hint);
     }
   }
 }
@@ -76,13 +74,13 @@ const hints = {
  * nothing is compared with would never hold a run.
  * @throws JobError SPEC_INVALID
  */
-function requireOutputs(context: Checked, contract: Contract): void {
-  const { spec } = context;
+function requireOutputs(job: PlacedSpec, contract: Contract): void {
+  const { spec } = job;
   const limits = Object.entries(spec.checks?.outputs ?? {});
   const columns = limits.length === 0 ? new Map<string, CheckedColumn>() : checkedColumns(contract, keyColumns(spec));
   for (const [name, given] of limits) {
     const unfitting = (path: readonly string[], what: string, hint: string): JobError =>
-      refused(context, ["outputs", name, ...path], what, hint);
+      refused(job, ["outputs", name, ...path], what, hint);
     const column = columns.get(name);
     if (column === undefined) {
       const names = [...columns.keys()];
@@ -163,7 +161,7 @@ function isWholeType(type: string): boolean {
 }
 
 /** Warns of columns of `checks.slices` that have too many values in this run. */
-export function warnOfSlices({ log }: Pick<JobContext, "log">, { slices }: SpanProfile): void {
+export function warnOfSlices(log: Log, { slices }: SpanProfile): void {
   for (const [column, groups] of slices?.columns ?? []) {
     if (groups === undefined) {
       log.warn(`checks.slices: \`${column}\` has more than ${slices?.values} values, so its slices are not checked`);
@@ -176,11 +174,12 @@ export function warnOfSlices({ log }: Pick<JobContext, "log">, { slices }: SpanP
  * @throws JobError SPEC_INVALID for a condition that does not fit the output
  */
 export async function aggregatesOf(
-  context: Pick<JobContext, "where" | "openAggregates">,
+  job: PlacedSpec,
+  queries: Queries,
   { contract, checks }: Pick<Plan, "contract"> & { readonly checks: Pick<NonNullable<Plan["checks"]>, "sql"> | null },
 ): Promise<Aggregates | undefined> {
   const sql = checks?.sql;
   return sql === undefined
     ? undefined
-    : await atKey(context, ["checks", "sql"], () => context.openAggregates(sql, scoredColumns(contract)));
+    : await atKey(job, ["checks", "sql"], () => queries.openAggregates(sql, scoredColumns(contract)));
 }

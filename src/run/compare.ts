@@ -4,7 +4,7 @@ import type { FoundModel, ModelFile } from "../models/places/place.js";
 import type { Plan } from "./plan/plan.js";
 import { spanAt, spanCount, spansOf } from "./plan/spans.js";
 import { timeRow } from "../flow/batch-size.js";
-import type { JobContext, RowJoiner } from "../flow/context.js";
+import type { RowJoiner, OpenedJob } from "../flow/context.js";
 import { JobError, reworded } from "../base/errors.js";
 import { wholeInput } from "./input.js";
 import { type PlanningInput, planRun } from "./planning.js";
@@ -62,15 +62,19 @@ const defaultBatchRows = { cpu: 1024, others: 4096 };
  * Scores the first rows of the job's input with two models, one after the other, and compares the predictions. Both may not
  * fit into the memory of a GPU, and a process can have only one session on WebGPU.
  */
-export async function compareModels(job: JobContext, joiner: RowJoiner, options: CompareOptions): Promise<Comparison> {
-  const context = comparingContext(job);
+export async function compareModels(
+  opened: OpenedJob,
+  joiner: RowJoiner,
+  options: CompareOptions,
+): Promise<Comparison> {
+  const comparing = withoutChecks(opened);
   const { limit, tolerance, one, other } = options;
-  const { folders, shards: listed } = await wholeInput(context);
-  await using decoder = await context.openDecoder(folders);
-  const shards = await readShards(context, decoder, listed);
+  const { folders, shards: listed } = await wholeInput(comparing.job, comparing.input.source);
+  await using decoder = await comparing.input.openDecoder(folders);
+  const shards = await readShards(comparing, decoder, listed);
   const input = { decoder, shards, listed, limit };
-  const a = await scoreModel(context, input, one, (rows) => joiner.add("a", rows));
-  const b = await scoreModel(context, input, other, (rows) => joiner.add("b", rows));
+  const a = await scoreModel(comparing, input, one, (rows) => joiner.add("a", rows));
+  const b = await scoreModel(comparing, input, other, (rows) => joiner.add("b", rows));
 
   const { compared, apart } = matchColumns(predictedColumns(a.plan.contract), predictedColumns(b.plan.contract));
   const shown = a.plan.contract.passthrough.map(({ column }) => column);
@@ -97,11 +101,13 @@ function placesIn(plan: Plan): Comparison["placeOf"] {
   };
 }
 
-/** Returns the context for a comparison: there are no checks. */
-function comparingContext(job: JobContext): JobContext {
+/** The job as two models are compared: nothing is checked, and each row that cannot be scored is rejected. */
+function withoutChecks(opened: OpenedJob): OpenedJob {
+  const { job } = opened;
   const { checks: _checks, reuse: _reuse, challenger: _challenger, ...spec } = job.spec;
   const output = { ...spec.output, lineage: false };
-  return { ...job, spec: { ...spec, on_bad_row: "reject", max_rejects: "100%", commit_rows: spanRows, output } };
+  const compared = { ...spec, on_bad_row: "reject", max_rejects: "100%", commit_rows: spanRows, output } as const;
+  return { ...opened, job: { ...job, spec: compared } };
 }
 
 interface ComparedInput extends Pick<PlanningInput, "decoder" | "listed"> {
@@ -111,16 +117,18 @@ interface ComparedInput extends Pick<PlanningInput, "decoder" | "listed"> {
 
 /** Scores all rows on the path of a run, and measures that. Takes the rows with their numbers, without those that cannot be scored. */
 async function scoreModel(
-  context: JobContext,
+  opened: OpenedJob,
   { limit, ...input }: ComparedInput,
   compared: ComparedModel,
   take: (rows: OutputRows) => Promise<void>,
 ): Promise<{ readonly plan: Plan; readonly speed: ModelSpeed }> {
-  const { spec, signal, nowMs } = context;
-  await using engine = await context.openEngine(compared.model, { inputBytes: Number.POSITIVE_INFINITY });
+  const { job, models, attempt } = opened;
+  const { signal, nowMs } = attempt;
+  const { spec } = job;
+  await using engine = await models.openEngine(compared.model, { inputBytes: Number.POSITIVE_INFINITY });
   await engine.local?.opened(); // all sessions have compiled their trees, as in a run of many rows
   const { plan: whole } = await bindingCompared(compared, () =>
-    planRun(context, { ...input, runId: context.base, resolved: compared, engine: Promise.resolve(engine) }),
+    planRun(opened, { ...input, runId: job.base, resolved: compared, engine: Promise.resolve(engine) }),
   );
   const contract = { ...whole.contract, numbered: true } as const;
   const plan = { ...whole, contract, input: { ...whole.input, rows: Math.min(whole.input.rows, limit) } };
@@ -134,7 +142,7 @@ async function scoreModel(
   await engine.local?.expect(Number.POSITIVE_INFINITY, 1);
   const spans: OutputRows[] = [];
   await using scorer = await openUnpublished(
-    context,
+    opened,
     { plan, engine, decoder: input.decoder, sizer },
     (_, { rows }) => void spans.push(rows),
   );

@@ -1,3 +1,4 @@
+import type { JobSpec } from "../job/jobfile/job-spec.js";
 import type { Plan } from "./plan/plan.js";
 import { spanCount } from "./plan/spans.js";
 import { leftOutText, notComparedText, olderModelText, replacedBy } from "./lifecycle/published-run.js";
@@ -33,11 +34,11 @@ import {
   toScoreAgain,
 } from "../report/report.js";
 import { rounded, showCount, count } from "../base/shown-numbers.js";
-import type { JobContext } from "../flow/context.js";
+import type { OpenedJob, Reporter, Log, Job, Attempt } from "../flow/context.js";
 import { keyColumns, unprofiledText } from "../flow/features.js";
 import { createRejectBudget, runRejectLimit } from "../flow/rejects.js";
 import { comparisonDocument, decisionDocument, stripRows, verdictDocument } from "../stores/ledger.js";
-import type { RunSink, RunWriter } from "../targets/target.js";
+import type { RunSink, RunWriter, Sink } from "../targets/target.js";
 import { attemptFacts, dueCall, isWhole, recordingFailure } from "./attempt.js";
 import { decidingCommands, newRunCommand, readersLine, rolledBackReport } from "./hints.js";
 import { reviewForReports, verdictOn } from "./judge.js";
@@ -53,16 +54,17 @@ interface Ending {
 
 /** Finishes the run if all spans are committed and nothing holds it; reports what this attempt did. */
 export async function conclude(
-  context: JobContext,
+  opened: OpenedJob,
   run: RunSink,
   { writer, shardsUnplanned }: Ending,
 ): Promise<RunReport> {
-  context.signal.throwIfAborted();
+  const { sink, attempt, reporter } = opened;
+  attempt.signal.throwIfAborted();
   const isComplete = isWhole(run);
   const end =
-    (await discardedMeanwhile(context, run)) ??
-    (isComplete ? await endRun(context, run, writer) : ({ status: "partial", verdict: null } as const));
-  return attemptReport(context, run, { ...end, shardsUnplanned });
+    (await discardedMeanwhile(opened, run)) ??
+    (isComplete ? await endRun(opened, run, writer) : ({ status: "partial", verdict: null } as const));
+  return attemptReport(sink, reporter, run, { ...end, shardsUnplanned });
 }
 
 /** Codes of errors that an attempt may end with if `discard` removes what it has committed. */
@@ -70,28 +72,30 @@ const signsOfDiscard: ReadonlySet<string> = new Set(["DISCARDED", "DISK", "OUTPU
 
 /** Does the work of an attempt. If a person discards the run meanwhile, reports that. */
 export async function unlessDiscarded(
-  context: JobContext,
+  opened: OpenedJob,
   run: RunSink,
   shardsUnplanned: number,
   work: () => Promise<RunReport>,
 ): Promise<RunReport> {
+  const { sink, reporter } = opened;
   try {
     return await work();
   } catch (thrown) {
     const error = firstError(thrown);
     const mayBe = error instanceof JobError && signsOfDiscard.has(error.code);
-    const end = mayBe ? await discardedMeanwhile(context, run).catch(() => undefined) : undefined;
+    const end = mayBe ? await discardedMeanwhile(opened, run).catch(() => undefined) : undefined;
     if (end === undefined) {
       throw thrown;
     }
-    return attemptReport(context, run, { ...end, shardsUnplanned });
+    return attemptReport(sink, reporter, run, { ...end, shardsUnplanned });
   }
 }
 
 type AttemptEnd = Pick<RunReport, "status" | "verdict" | "scoreAgain" | "comparison" | "decided">;
 
 function attemptReport(
-  { record, log, sink }: JobContext,
+  sink: Sink,
+  { record, log }: Reporter,
   { plan, spans }: RunSink,
   end: AttemptEnd & Pick<RunReport, "shardsUnplanned">,
 ): RunReport {
@@ -114,56 +118,58 @@ function attemptReport(
 }
 
 /** Reports a run that a person has discarded since this attempt began, and removes what it has committed. */
-async function discardedMeanwhile(context: JobContext, run: RunSink): Promise<AttemptEnd | undefined> {
+async function discardedMeanwhile(opened: OpenedJob, run: RunSink): Promise<AttemptEnd | undefined> {
+  const { sink } = opened;
   const { plan } = run;
-  const { ledger } = context.sink;
+  const { ledger } = sink;
   const decision = plan.staged ? await ledger.read(plan.runId, decisionDocument) : undefined;
   if (decision?.kind !== "discarded") {
     return undefined;
   }
   await run.tidy();
   const verdict = await ledger.read(plan.runId, verdictDocument);
-  return await decidedReport(context, run, { kind: "discarded", decision }, verdict);
+  return await decidedReport(opened, run, { kind: "discarded", decision }, verdict);
 }
 
 /** Ends a run whose spans are all committed. @throws JobError TOO_MANY_REJECTS, PLAN_CHANGED for a superseded run */
-async function endRun(context: JobContext, run: RunSink, writer: RunWriter): Promise<AttemptEnd> {
+async function endRun(opened: OpenedJob, run: RunSink, writer: RunWriter): Promise<AttemptEnd> {
+  const { job, sink, attempt, reporter } = opened;
   const { plan } = run;
-  const { record, log, sink } = context;
+  const { record, log } = reporter;
   // The limit holds for all workers together; each has counted its own rejects and those before it.
-  checkRejects(context, run);
+  checkRejects(job.spec, run);
   // Checks and publishing come later, and do not count.
   const seconds = record.counts.spansCommitted === 0 ? undefined : (rounded(record.seconds) ?? undefined);
-  const verdict = await verdictOn(context, run, seconds);
-  const scoreAgain = verdict && afterStale(context, plan, verdict);
-  warnOfResults(context, verdict, scoreAgain);
+  const verdict = await verdictOn(opened, run, seconds);
+  const scoreAgain = verdict && afterStale(job, sink, plan, verdict);
+  warnOfResults(log, verdict, scoreAgain);
   const comparison = await sink.ledger.read(plan.runId, comparisonDocument);
   for (const line of comparison === undefined ? [] : comparisonLines(comparison)) {
     log.info(line);
   }
 
-  const state = verdict === undefined || !plan.staged ? undefined : await decidedState(context, run, verdict);
+  const state = verdict === undefined || !plan.staged ? undefined : await decidedState(sink, attempt, run, verdict);
   if (state?.kind === "held" || state?.kind === "discarded") {
     log.debug(`run ${plan.runId} is ${state.kind}`);
-    return { ...(await decidedReport(context, run, state, verdict)), comparison };
+    return { ...(await decidedReport(opened, run, state, verdict)), comparison };
   }
   if (state?.kind === "superseded") {
     requireApproved(state.decision, plan.runId);
   }
   const scored = { scoring_seconds: verdict?.seconds ?? seconds ?? null };
   const finish = (): Promise<void> => writer.finish({ ...attemptJson(record), ...scored });
-  await (plan.staged ? addingHint(refusedText(context, plan), finish) : finish());
+  await (plan.staged ? addingHint(refusedText(job, plan), finish) : finish());
   log.debug(`finished run ${plan.runId}`);
   return {
     status: "complete",
-    verdict: verdict === undefined ? null : verdictReport(context, plan, verdict),
+    verdict: verdict === undefined ? null : verdictReport(job.spec, plan, verdict),
     scoreAgain,
     comparison,
   };
 }
 
 /** Warns of the checks that warn, and of those that would hold a run which is published anyway. */
-function warnOfResults({ log }: JobContext, verdict: RunVerdict | undefined, scoreAgain: ScoreAgain | undefined): void {
+function warnOfResults(log: Log, verdict: RunVerdict | undefined, scoreAgain: ScoreAgain | undefined): void {
   if (verdict !== undefined) {
     const held = verdict.verdict.outcome === "publish" ? resultLines(verdict, "hold") : [];
     const failed = held.map((line) => `${line}; only a warning: on_fail is warn`);
@@ -180,14 +186,13 @@ function warnOfResults({ log }: JobContext, verdict: RunVerdict | undefined, sco
 }
 
 /** What to do after the check `repeat` warns of a run that is published. The message of a held run has its own commands. */
-function afterStale(context: JobContext, plan: Plan, verdict: RunVerdict): ScoreAgain | undefined {
+function afterStale(job: Job, sink: Sink, plan: Plan, verdict: RunVerdict): ScoreAgain | undefined {
   const { outcome, results } = verdict.verdict;
   const warns = results.some(({ check, level }) => check === "repeat" && level !== "pass");
   if (!warns || outcome === "hold" || comparedFile(verdict) !== undefined) {
     return undefined;
   }
-  const { sink } = context;
-  const command = newRunCommand(context, plan);
+  const command = newRunCommand(job, plan);
   const before = "if the input was not refreshed, refresh it, then";
   return replacedBy(sink.planTarget) === "nothing"
     ? {
@@ -200,7 +205,7 @@ function afterStale(context: JobContext, plan: Plan, verdict: RunVerdict): Score
 /**
  * The state of a staged run that has a verdict: if it passed, the checks approve the run, unless a person has decided.
  */
-async function decidedState({ sink, dateMs }: JobContext, run: RunSink, { verdict }: RunVerdict): Promise<RunState> {
+async function decidedState(sink: Sink, { dateMs }: Attempt, run: RunSink, { verdict }: RunVerdict): Promise<RunState> {
   if (verdict.outcome === "hold") {
     return (await sink.open(run)).state; // a person may have decided since this attempt opened the run
   }
@@ -215,20 +220,20 @@ async function decidedState({ sink, dateMs }: JobContext, run: RunSink, { verdic
  * Checks the limit of rejected rows. Rows that other attempts rejected count for every value of `on_bad_row`.
  * @throws JobError TOO_MANY_REJECTS
  */
-export function checkRejects({ spec }: JobContext, { plan, spans }: RunSink): void {
+export function checkRejects(spec: JobSpec, { plan, spans }: RunSink): void {
   createRejectBudget(runRejectLimit(spec, { rows: plan.input.rows, already: rowsOf(spans).rejected }));
 }
 
 /** Reports an attempt that found all spans of a run committed, and scored none. */
-function unscored(context: JobContext, run: RunSink): RunReport {
-  return attemptReport(context, run, { status: "already_complete", verdict: null, shardsUnplanned: 0 });
+function unscored(sink: Sink, reporter: Reporter, run: RunSink): RunReport {
+  return attemptReport(sink, reporter, run, { status: "already_complete", verdict: null, shardsUnplanned: 0 });
 }
 
 /** Reports a run that was complete when the command came. Removes its files that killed commands have left. */
-export async function alreadyComplete(context: JobContext, run: RunSink): Promise<RunReport> {
+export async function alreadyComplete(job: Job, sink: Sink, reporter: Reporter, run: RunSink): Promise<RunReport> {
   await run.tidy();
-  const rolledBack = isRolledBack(run.state) ? await rolledBackReport(context, run.plan) : undefined;
-  return { ...unscored(context, run), rolledBack };
+  const rolledBack = isRolledBack(run.state) ? await rolledBackReport(job, sink, reporter.log, run.plan) : undefined;
+  return { ...unscored(sink, reporter, run), rolledBack };
 }
 
 /** A run with a verdict that holds it, or with a decision not to publish it. */
@@ -236,58 +241,65 @@ type DecidedState = Extract<RunState, { kind: "held" | "discarded" }>;
 
 /** What a report says of a run that waits for a person, or that a person discarded; with the error to end with. */
 async function decidedReport(
-  context: JobContext,
+  opened: OpenedJob,
   run: RunSink,
   state: DecidedState,
   verdict: RunVerdict | undefined,
 ): Promise<Pick<RunReport, "status" | "verdict" | "decided" | "scoreAgain">> {
+  const { job, sink, attempt, reporter } = opened;
   const { plan } = run;
-  const shown = { status: state.kind, verdict: verdict === undefined ? null : verdictReport(context, plan, verdict) };
-  const error = await decidedError(context, run, state);
+  const shown = { status: state.kind, verdict: verdict === undefined ? null : verdictReport(job.spec, plan, verdict) };
+  const error = await decidedError(job, sink, reporter.log, run, state);
   if (state.kind === "discarded") {
-    const decided = { error, isOwnVerdict: false, readers: await readersLine(context, plan) };
-    return { ...shown, decided, scoreAgain: { text: toScoreAgain, command: newRunCommand(context, plan) } };
+    const decided = { error, isOwnVerdict: false, readers: await readersLine(sink, reporter.log, plan) };
+    return { ...shown, decided, scoreAgain: { text: toScoreAgain, command: newRunCommand(job, plan) } };
   }
   return {
     ...shown,
     decided: {
       error,
-      isOwnVerdict: state.verdict.writer === context.writer,
-      heldCall: await heldCall(context, plan, { verdict: state.verdict, error }),
-      commands: commandsFor(context, run, state.verdict),
+      isOwnVerdict: state.verdict.writer === attempt.writer,
+      heldCall: await heldCall(opened, plan, { verdict: state.verdict, error }),
+      commands: commandsFor(job, run, state.verdict),
     },
   };
 }
 
 /** Returns the error that `run` ends with when the run is held or discarded. Dry runs show it. */
-export async function decidedError(context: JobContext, run: RunSink, state: DecidedState): Promise<JobError> {
+export async function decidedError(
+  job: Job,
+  sink: Sink,
+  log: Log,
+  run: RunSink,
+  state: DecidedState,
+): Promise<JobError> {
   if (state.kind === "held") {
-    return await heldError(context, run, state.verdict);
+    return await heldError(job, sink, log, run, state.verdict);
   }
   const { by, at, reason } = state.decision;
   const why = reason === null ? "" : `: ${reason}`;
   return new JobError("DISCARDED", `opening run ${run.plan.runId}: ${by} discarded it at ${at}${why}`, {
-    hint: `${toScoreAgain}: ${newRunCommand(context, run.plan)}`,
+    hint: `${toScoreAgain}: ${newRunCommand(job, run.plan)}`,
   });
 }
 
 /** The commands that decide on a held run, and the one that shows its rejected rows if these hold it. */
-function commandsFor(context: JobContext, run: RunSink, { verdict }: RunVerdict): DecidingCommands {
+function commandsFor(job: Job, run: RunSink, { verdict }: RunVerdict): DecidingCommands {
   const { plan, spans } = run;
   const isRejects = verdict.results.some(({ check, level }) => check === "rejects" && level === "hold");
   return {
-    ...decidingCommands(context, plan),
-    rejects: isRejects ? context.command(plan.params, { verb: "rejects" }) : undefined,
+    ...decidingCommands(job, plan),
+    rejects: isRejects ? job.command(plan.params, { verb: "rejects" }) : undefined,
     isEmpty: isWhole(run) && rowsOf(spans).output === 0,
   };
 }
 
-async function heldError(context: JobContext, run: RunSink, held: RunVerdict): Promise<JobError> {
+async function heldError(job: Job, sink: Sink, log: Log, run: RunSink, held: RunVerdict): Promise<JobError> {
   const { plan } = run;
   const { verdict } = held;
-  const commands = commandsFor(context, run, held);
+  const commands = commandsFor(job, run, held);
   const { approve, discard, newRun, rejects, joinsBaseline, newer } = commands;
-  const lost = (await lostSpans(context, run))?.message;
+  const lost = (await lostSpans(job, run))?.message;
   const message = [
     `checking run ${plan.runId}: it is held and not published; ${countResults(verdict, "hold")} of ${countResults(verdict)} checks failed`,
     ...resultLines(held, "hold"),
@@ -297,12 +309,12 @@ async function heldError(context: JobContext, run: RunSink, held: RunVerdict): P
     plan.checks && olderModelText(plan.model, plan.checks),
     lost,
   ].filter((line) => typeof line === "string");
-  const readers = await readersLine(context, plan);
-  const page = context.page === undefined ? "" : `, or at the page ${context.page}`;
+  const readers = await readersLine(sink, log, plan);
+  const page = job.page === undefined ? "" : `, or at the page ${job.page}`;
   const texts = decidingTexts(commands);
   const restored = lost === undefined ? "" : ", after you restore what is lost";
   const hint = [
-    `${readers === undefined ? "" : `${readers}; `}look at ${toLookAt(context, plan, held)}${page}, then decide`,
+    `${readers === undefined ? "" : `${readers}; `}look at ${toLookAt(job, plan, held)}${page}, then decide`,
     ...(newer === undefined ? [] : [newer]),
     ...(rejects === undefined ? [] : [`to see the rejected rows: ${rejects}`]),
     `${texts.approve}${restored}: ${approve}`,
@@ -314,7 +326,7 @@ async function heldError(context: JobContext, run: RunSink, held: RunVerdict): P
 }
 
 /** What shows the cause: where only the number of rows is unusual, no statistics of columns do. */
-function toLookAt({ command }: JobContext, { params, input: { shards } }: Plan, { verdict }: RunVerdict): string {
+function toLookAt({ command }: Job, { params, input: { shards } }: Plan, { verdict }: RunVerdict): string {
   const [first] = shards;
   return first !== undefined && verdict.results.every(({ check, level }) => level !== "hold" || check === "rows")
     ? `its input (${shards.length === 1 ? "the file" : `${showCount(shards.length)} files, such as`} ${first.uri})`
@@ -323,20 +335,21 @@ function toLookAt({ command }: JobContext, { params, input: { shards } }: Plan, 
 
 /** The call of `report.on_held` that this attempt is to make. */
 async function heldCall(
-  context: JobContext,
+  opened: OpenedJob,
   { runId }: Plan,
   { verdict, error }: { readonly verdict: RunVerdict; readonly error: JobError },
 ): Promise<DueCall | undefined> {
-  if (context.spec.report.on_held === "") {
+  const { job, sink, attempt, reporter } = opened;
+  if (job.spec.report.on_held === "") {
     return undefined;
   }
   const [text = ""] = error.message.split("\n");
-  const about = { isOwn: verdict.writer === context.writer, at: verdict.at };
-  return await dueCall(context, about, { runId, note: "told", text, otherwise: true });
+  const about = { isOwn: verdict.writer === attempt.writer, at: verdict.at };
+  return await dueCall(sink, attempt, reporter, about, { runId, note: "told", text, otherwise: true });
 }
 
 /** The verdict for reports. */
-export function verdictReport({ spec }: Pick<JobContext, "spec">, plan: Plan, verdict: RunVerdict): VerdictReport {
+export function verdictReport(spec: JobSpec, plan: Plan, verdict: RunVerdict): VerdictReport {
   const { verdict: judged } = verdict;
   const notes = [
     notComparedText(plan),
@@ -359,18 +372,19 @@ export function verdictReport({ spec }: Pick<JobContext, "spec">, plan: Plan, ve
 }
 
 /** Reports a run that is held or discarded. Removes what killed commands and late attempts have left of a discarded one. */
-export async function reportDecided(context: JobContext, run: RunSink, state: DecidedState): Promise<RunReport> {
+export async function reportDecided(opened: OpenedJob, run: RunSink, state: DecidedState): Promise<RunReport> {
+  const { sink, reporter } = opened;
   const isHeld = state.kind === "held";
-  const verdict = isHeld ? state.verdict : await context.sink.ledger.read(run.plan.runId, verdictDocument);
-  await (isHeld ? reviewForReports(context, run, verdict) : run.tidy());
-  const end = await decidedReport(context, run, state, verdict);
-  return { ...unscored(context, run), ...end };
+  const verdict = isHeld ? state.verdict : await sink.ledger.read(run.plan.runId, verdictDocument);
+  await (isHeld ? reviewForReports(opened, run, verdict) : run.tidy());
+  const end = await decidedReport(opened, run, state, verdict);
+  return { ...unscored(sink, reporter, run), ...end };
 }
 
 /** Refuses a pruned run, except with `--new-run`. @throws JobError PRUNED */
-export function refusePruned(context: JobContext, pruned: Pruning): void {
-  if (!context.newRun) {
-    throw prunedError(pruned, newRunCommand(context, pruned.plan));
+export function refusePruned(job: Job, attempt: Attempt, pruned: Pruning): void {
+  if (!attempt.newRun) {
+    throw prunedError(pruned, newRunCommand(job, pruned.plan));
   }
 }
 
@@ -378,7 +392,7 @@ export function refusePruned(context: JobContext, pruned: Pruning): void {
  * Returns the error for a run that waits for a decision, or was approved, and has lost spans since: it cannot be published.
  * undefined: it is whole, or its spans are still being scored.
  */
-export async function lostSpans(context: Pick<JobContext, "command">, run: RunSink): Promise<JobError | undefined> {
+export async function lostSpans(job: Job, run: RunSink): Promise<JobError | undefined> {
   const { runId, params } = run.plan;
   const isHeld = run.state.kind === "held";
   if ((!isHeld && run.state.kind !== "approved") || isWhole(run)) {
@@ -393,42 +407,44 @@ export async function lostSpans(context: Pick<JobContext, "command">, run: RunSi
   const first = Array.from({ length: spans }, (_, span) => span).find((span) => !run.spans.has(span));
   const more = lost === 1 ? "" : `, and ${count(lost - 1, "more span")}`;
   const found = `checking run ${runId}: span ${first} of ${spans} is no longer committed${more}`;
-  const discard = isHeld ? `; or throw it away: ${context.command(params, { verb: "discard", runId })}` : "";
+  const discard = isHeld ? `; or throw it away: ${job.command(params, { verb: "discard", runId })}` : "";
   return new JobError("OUTPUT_DAMAGED", found, {
-    hint: `it cannot be published: restore what was committed${discard}; or score again, as another run in its place: ${newRunCommand(context, run.plan)}`,
+    hint: `it cannot be published: restore what was committed${discard}; or score again, as another run in its place: ${newRunCommand(job, run.plan)}`,
     damage: { runId },
   });
 }
 
 /** Publishes an approved run. Needs neither its model nor its input. */
-export async function publishApproved(context: JobContext, run: RunSink): Promise<RunReport> {
-  const { record, log, sink, spec } = context;
+export async function publishApproved(opened: OpenedJob, run: RunSink): Promise<RunReport> {
+  const { job, sink, attempt, reporter } = opened;
+  const { spec } = job;
+  const { record, log } = reporter;
   const { plan } = run;
   const verdict = await sink.ledger.read(plan.runId, verdictDocument);
   if (spec.report.openlineage !== undefined) {
-    await reviewForReports(context, run, verdict); // its events count the published rows
+    await reviewForReports(opened, run, verdict); // its events count the published rows
   }
-  const stuck = refusedText(context, plan);
-  const writer = await addingHint(stuck, () => run.begin(attemptFacts(context, "none")));
+  const stuck = refusedText(job, plan);
+  const writer = await addingHint(stuck, () => run.begin(attemptFacts(spec, attempt, "none")));
   record.startScoring();
   if (plan.erasure !== undefined) {
     await stripRows(sink.ledger, plan.runId);
   }
-  await recordingFailure(context, run, () =>
+  await recordingFailure(sink, attempt, run, () =>
     addingHint(stuck, () => writer.finish({ ...attemptJson(record), scoring_seconds: verdict?.seconds ?? null })),
   );
   record.finish();
   log.info(`published run ${plan.runId}`);
   return {
-    ...unscored(context, run),
+    ...unscored(sink, reporter, run),
     status: "complete",
-    verdict: verdict === undefined ? null : verdictReport(context, plan, verdict),
+    verdict: verdict === undefined ? null : verdictReport(spec, plan, verdict),
     seconds: record.seconds,
   };
 }
 
-function refusedText(context: Pick<JobContext, "command">, plan: Plan): string {
-  return `run ${plan.runId} is approved, which is final, and nothing of it is published: correct the table, then run the same command again; or score again, as another run in its place: ${newRunCommand(context, plan)}`;
+function refusedText(job: Job, plan: Plan): string {
+  return `run ${plan.runId} is approved, which is final, and nothing of it is published: correct the table, then run the same command again; or score again, as another run in its place: ${newRunCommand(job, plan)}`;
 }
 
 const refusals: ReadonlySet<string> = new Set(["OUTPUT_MISMATCH", "OUTPUT_REFUSED", "DUPLICATE_KEY"]);

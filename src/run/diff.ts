@@ -1,10 +1,11 @@
+import type { Sink } from "../targets/target.js";
 import { count } from "../base/shown-numbers.js";
 import { isWhole } from "./attempt.js";
 import { type Agreement, comparableKind, matchColumns, type MatchedColumns } from "../checks/agreement.js";
 import { partitionsOf } from "./plan/partitions.js";
 import type { Plan } from "./plan/plan.js";
 import { spanCount } from "./plan/spans.js";
-import type { JobContext, RowColumn, RowJoiner } from "../flow/context.js";
+import type { RowColumn, RowJoiner, Job } from "../flow/context.js";
 import type { LocalParts, StoredTable } from "./lifecycle/span-record.js";
 import { JobError } from "../base/errors.js";
 import { findPlanned, openOwn } from "./resume.js";
@@ -94,10 +95,10 @@ function typed(columns: readonly RowColumn[], left: ReadonlySet<string>): Typed 
  * @param key the columns that may be its key
  * @throws JobError USAGE for another run, and for one whose rows cannot be told from those of others
  */
-export async function openDiffSide(context: JobContext, key: readonly string[]): Promise<DiffSide> {
-  const stored = await findPlanned(context, "comparing");
+export async function openDiffSide(job: Job, sink: Sink, key: readonly string[]): Promise<DiffSide> {
+  const stored = await findPlanned(job, sink, "comparing");
   const { plan } = stored;
-  const run = await openOwn(context, stored);
+  const run = await openOwn(job, sink, stored);
   const { kind } = run.state;
   if (kind === "discarded" || kind === "superseded" || !isWhole(run)) {
     const committed = `${run.spans.size} of ${count(spanCount(plan), "span")} are committed`;
@@ -125,7 +126,7 @@ function columnsOfRun({ contract, params, input: { shards } }: Plan): string[] {
  * @param key its key columns
  * @throws JobError USAGE where the target is no database
  */
-export async function openDiffTable({ sink }: JobContext, table: string, key: readonly string[]): Promise<DiffSide> {
+export async function openDiffTable(sink: Sink, table: string, key: readonly string[]): Promise<DiffSide> {
   const rows = await sink.table?.read(table, key);
   if (rows === undefined) {
     throw new JobError("USAGE", `comparing table ${table}: the job writes files`, {

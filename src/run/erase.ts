@@ -1,9 +1,10 @@
+import type { JobSpec } from "../job/jobfile/job-spec.js";
 import { type RunGroup, groupRuns, overParams, planOf } from "./series/prune-choice.js";
 import { nextRunId, numberedRunId, paramTexts, runIdOf, splitRunId } from "./plan/identity.js";
 import type { Plan, RunId } from "./plan/plan.js";
 import { type OtherRuns, everyRun } from "./lifecycle/recorded-run.js";
 import { type ErasedRows, type KeyList, type TableErasure, nothingErased } from "./lifecycle/erasure.js";
-import type { JobContext } from "../flow/context.js";
+import type { OpenedJob, Job, Attempt, Log } from "../flow/context.js";
 import { decisionDocument, stripRows } from "../stores/ledger.js";
 import type { RunSink, RunWriter, Sink, StoredPlan } from "../targets/target.js";
 import { JobError, assertNever } from "../base/errors.js";
@@ -39,33 +40,39 @@ interface EraseRequest extends CopyRequest {
    */
   readonly paramsOfTable: (table: string, params: Plan["params"]) => Plan["params"] | undefined;
   /** Opens the job with other params, whose target is another folder. */
-  readonly openJob: (params: Readonly<Record<string, string>>) => Promise<JobContext & AsyncDisposable>;
+  readonly openJob: (params: Readonly<Record<string, string>>) => Promise<OpenedJob & AsyncDisposable>;
 }
 
 /**
  * Erases the rows of some keys from the output of all runs of a job, and from the predictions of its
  * second model. Safe to repeat after a kill at any step.
  */
-export async function eraseRows(context: JobContext, request: EraseRequest): Promise<readonly ErasedRun[]> {
+export async function eraseRows(opened: OpenedJob, request: EraseRequest): Promise<readonly ErasedRun[]> {
+  const { job, sink, attempt, reporter } = opened;
   const others = { jobs: new Set<string>(), tables: new Map<string, Plan["params"]>() };
-  const everything = { job: context.spec.name, last: everyRun, complete: true, others } as const;
-  const groups = groupRuns(await context.sink.history(everything));
+  const everything = { job: job.spec.name, last: everyRun, complete: true, others } as const;
+  const groups = groupRuns(await sink.history(everything));
   const { paramsOfTable } = request;
   const { length: runsFound } = groups;
-  warnOfUnsearched(context, { runsFound, others, paramsOfTable });
-  const published = (await eraseFromTables(context, request)) ?? (await eraseFromFiles(context, groups, request));
-  await using second = await openSecondJob(context);
+  warnOfUnsearched(job.spec, sink, reporter.log, { runsFound, others, paramsOfTable });
+  const published =
+    (await eraseFromTables(job, sink, attempt, request)) ?? (await eraseFromFiles(attempt.signal, groups, request));
+  await using second = await openSecondJob(opened);
   if (second.sink.table === undefined) {
     return [...published, ...(await eraseSeconds(groups, request))];
   }
-  const isThere = (await second.sink.history({ job: second.spec.name, last: 1 })).length > 0;
-  const predictions = isThere ? await eraseFromTables(second, request, overParams(groups)) : undefined;
+  const isThere = (await second.sink.history({ job: second.job.spec.name, last: 1 })).length > 0;
+  const predictions = isThere
+    ? await eraseFromTables(second.job, second.sink, attempt, request, overParams(groups))
+    : undefined;
   return [...published, ...(predictions ?? [])];
 }
 
 /** Erases rows from tables; undefined: the rows are in files. */
 async function eraseFromTables(
-  { spec, sink, actingUser, command }: Pick<JobContext, "spec" | "sink" | "actingUser" | "command">,
+  { spec, command }: Job,
+  sink: Sink,
+  { actingUser }: Attempt,
   { keys, dryRun, found }: EraseRequest,
   isOver?: TableErasure["isOver"],
 ): Promise<readonly ErasedRun[] | undefined> {
@@ -93,13 +100,13 @@ async function eraseFromTables(
  * replaces it: readers see the one or the other.
  */
 async function eraseFromFiles(
-  context: JobContext,
+  signal: AbortSignal,
   groups: readonly RunGroup[],
   request: EraseRequest,
 ): Promise<readonly ErasedRun[]> {
   const erased: ErasedRun[] = [];
   for (const group of groups) {
-    context.signal.throwIfAborted();
+    signal.throwIfAborted();
     const { runId, place } = group.latest;
     const params = planOf(group)?.params ?? {};
     const outcome = await orRetained(() => eraseGroup(group, request));
@@ -116,21 +123,22 @@ async function eraseSeconds(groups: readonly RunGroup[], request: EraseRequest):
     if (plan === undefined) {
       continue;
     }
-    await using context = await request.openJob(plan.params);
-    await using job = await openSecondJob(context);
+    await using opened = await request.openJob(plan.params);
+    await using second = await openSecondJob(opened);
+    const { job, sink } = second;
     const runId = runIdOf(job.spec.name, plan.params, sha256Of);
     const outcome = await orRetained(async () => {
-      const latest = await job.sink.find(runId);
+      const latest = await sink.find(runId);
       if (latest === undefined) {
         return undefined;
       }
-      const isAbandoned = group.latest.status === "published" && (await isIncomplete(job.sink, latest));
+      const isAbandoned = group.latest.status === "published" && (await isIncomplete(sink, latest));
       return isAbandoned
-        ? retained(`they are not complete, and no run completes them: remove the folder ${job.sink.target}`)
-        : await eraseLatest(job, latest, request);
+        ? retained(`they are not complete, and no run completes them: remove the folder ${sink.target}`)
+        : await eraseLatest(job, sink, opened.attempt, latest, request);
     });
     if (outcome !== undefined) {
-      erased.push({ runId, params: plan.params, place: job.sink.target, ...outcome });
+      erased.push({ runId, params: plan.params, place: sink.target, ...outcome });
     }
   }
   return erased;
@@ -166,21 +174,27 @@ async function eraseGroup(group: RunGroup, request: EraseRequest): Promise<Group
   if (plan === undefined) {
     return retained("its plan is damaged");
   }
-  await using context = await request.openJob(plan.params);
-  const latest = await context.sink.find(splitRunId(plan.runId).base);
+  await using opened = await request.openJob(plan.params);
+  const { job, sink, attempt } = opened;
+  const latest = await sink.find(splitRunId(plan.runId).base);
   if (latest === undefined) {
     return retained("the spec names another folder for these params");
   }
-  return await eraseLatest(context, latest, request);
+  return await eraseLatest(job, sink, attempt, latest, request);
 }
 
-async function eraseLatest(context: JobContext, latest: StoredPlan, request: EraseRequest): Promise<GroupOutcome> {
-  const { sink } = context;
+async function eraseLatest(
+  job: Job,
+  sink: Sink,
+  attempt: Attempt,
+  latest: StoredPlan,
+  request: EraseRequest,
+): Promise<GroupOutcome> {
   if (latest.pruned !== undefined) {
     await (request.dryRun ? undefined : stripRows(sink.ledger, latest.pruned.tombstone));
     return { ...nothingErased, retained: undefined };
   }
-  const source = await findSource(context, latest, request.dryRun);
+  const source = await findSource(job, sink, attempt, latest, request.dryRun);
   if (typeof source === "string") {
     return retained(source);
   }
@@ -189,7 +203,9 @@ async function eraseLatest(context: JobContext, latest: StoredPlan, request: Era
     return { ...nothingErased, retained: undefined };
   }
   return {
-    ...(await unlessReplaced(context, { latest, source }, () => eraseRun(context, source, request))),
+    ...(await unlessReplaced(sink, attempt, { latest, source }, () =>
+      eraseRun(job.spec, sink, attempt, source, request),
+    )),
     retained: undefined,
   };
 }
@@ -199,7 +215,8 @@ async function eraseLatest(context: JobContext, latest: StoredPlan, request: Era
  * one that was planned meanwhile, or the unfinished erasure that was the latest run, and that another process publishes
  */
 async function unlessReplaced<T>(
-  { sink, signal, writer }: JobContext,
+  sink: Sink,
+  { signal, writer }: Attempt,
   { latest, source }: { readonly latest: StoredPlan; readonly source: Source },
   work: () => Promise<T>,
 ): Promise<T> {
@@ -269,8 +286,14 @@ function overtaken({ run }: Source, found: string, cause?: unknown): JobError {
 }
 
 /** Replaces a run that has rows of the keys by a run of its other rows. Counts the rows. */
-async function eraseRun(context: JobContext, source: Source, request: CopyRequest): Promise<ErasedRows> {
-  const { sink, actingUser, dateMs, writer: by } = context;
+async function eraseRun(
+  spec: JobSpec,
+  sink: Sink,
+  attempt: Attempt,
+  source: Source,
+  request: CopyRequest,
+): Promise<ErasedRows> {
+  const { actingUser, dateMs, writer: by } = attempt;
   const { run, latest, unfinished } = source;
   const files = await run.read([]);
   if (!("spans" in files)) {
@@ -303,9 +326,9 @@ async function eraseRun(context: JobContext, source: Source, request: CopyReques
     throw overtaken(source, `run ${plan.runId} was planned meanwhile`);
   }
   const copy = await sink.open(next);
-  const writer = await copy.begin(attemptFacts(context, "none"));
-  await copyRows(context, { plan: copy.plan, writer, from: files, finder });
-  await finishErasure(context, copy, writer);
+  const writer = await copy.begin(attemptFacts(spec, attempt, "none"));
+  await copyRows(attempt.signal, { plan: copy.plan, writer, from: files, finder });
+  await finishErasure(sink, copy, writer);
   return { rows, rejects };
 }
 
@@ -330,7 +353,7 @@ interface CopyTools {
   readonly finder: RowFinder;
 }
 
-async function copyRows({ signal }: JobContext, { plan, writer, from, finder }: CopyTools): Promise<void> {
+async function copyRows(signal: AbortSignal, { plan, writer, from, finder }: CopyTools): Promise<void> {
   const columns = outputColumns(plan.contract).map(({ name, type }) => ({ name, type }));
   for await (const { span: index, path, filtered, profile, maker, ...file } of from.spans()) {
     signal.throwIfAborted();
@@ -355,11 +378,13 @@ async function copyRows({ signal }: JobContext, { plan, writer, from, finder }: 
 
 /** Finds the run to erase rows from; undefined: none has rows. Returns why that is not possible as a text. */
 async function findSource(
-  context: JobContext,
+  job: Job,
+  sink: Sink,
+  attempt: Attempt,
   stored: StoredPlan,
   dryRun: boolean,
 ): Promise<Source | string | undefined> {
-  const { sink, command } = context;
+  const { command } = job;
   const { runId, params, erasure } = stored.plan;
   const run = await sink.open(stored);
   const own = { run, latest: runId, unfinished: false };
@@ -373,20 +398,20 @@ async function findSource(
       if (dryRun) {
         return own;
       }
-      await finishErasure(context, run, await run.begin(attemptFacts(context, "none")));
+      await finishErasure(sink, run, await run.begin(attemptFacts(job.spec, attempt, "none")));
       return { ...own, run: await sink.open(stored) };
     case "refuse":
       return run.state.kind === "held"
         ? `its checks hold it; approve or discard it first: ${command(params, { verb: "approve", runId })}`
         : `it is not finished; to finish it: ${command(params)}`;
     case "erase earlier": {
-      const before = await publishedBefore(context, runId);
+      const before = await publishedBefore(job, sink, runId);
       if (erasure === undefined) {
         return before;
       }
       return typeof before === "object"
         ? { ...before, unfinished: true }
-        : (before ?? lostText(context, erasure.of, stored.plan));
+        : (before ?? lostText(job, erasure.of, stored.plan));
     }
     default:
       return assertNever(step);
@@ -397,8 +422,7 @@ async function findSource(
  * Finds the run whose rows readers have while the latest one is discarded or an unfinished erasure; undefined: no run was
  * published. Returns why it cannot be read as a text.
  */
-async function publishedBefore(context: JobContext, latest: RunId): Promise<Source | string | undefined> {
-  const { sink } = context;
+async function publishedBefore(job: Job, sink: Sink, latest: RunId): Promise<Source | string | undefined> {
   const { base, number: last } = splitRunId(latest);
   let lost: string | undefined;
   for (let number = last - 1; number > 0; number -= 1) {
@@ -419,14 +443,14 @@ async function publishedBefore(context: JobContext, latest: RunId): Promise<Sour
       if (!(error instanceof JobError) || !["PLAN_CHANGED", "OUTPUT_DAMAGED"].includes(error.code)) {
         throw error;
       }
-      lost ??= lostText(context, runId, stored.plan);
+      lost ??= lostText(job, runId, stored.plan);
     }
   }
   return lost;
 }
 
-function lostText(context: JobContext, before: string, plan: Plan): string {
-  return `the rows of run ${before} before it cannot be read: that run is damaged, is not finished, or is being replaced; ${again}, or score again: ${newRunCommand(context, plan)}`;
+function lostText(job: Job, before: string, plan: Plan): string {
+  return `the rows of run ${before} before it cannot be read: that run is damaged, is not finished, or is being replaced; ${again}, or score again: ${newRunCommand(job, plan)}`;
 }
 
 /** A message names at most this many jobs or tables. */
@@ -444,10 +468,11 @@ interface Searched {
  * tables if the table name depends on params.
  */
 function warnOfUnsearched(
-  context: Pick<JobContext, "spec" | "sink" | "log">,
+  spec: JobSpec,
+  sink: Sink,
+  log: Log,
   { runsFound, others: { jobs, tables }, paramsOfTable }: Searched,
 ): void {
-  const { spec, sink, log } = context;
   const { name } = spec;
   const isTable = sink.table !== undefined; // a table is searched as a whole, with the rows of all jobs
   const others = isTable ? [] : [...jobs];
@@ -456,7 +481,7 @@ function warnOfUnsearched(
       `some folders that the spec names have runs of job ${shown(others)}, which are not searched; if this job had that name before, erase again with this in the spec: name: ${others[0]}`,
     );
   }
-  warnOfTables(context, tables, paramsOfTable);
+  warnOfTables(spec, log, tables, paramsOfTable);
   if (runsFound === 0 && jobs.size === 0 && tables.size === 0) {
     const schema = spec.output.postgres?.control_schema;
     const [found, keys] = isTable
@@ -468,7 +493,8 @@ function warnOfUnsearched(
 
 /** Warns of other tables of the job: those that the spec names with other params, and those that it no longer names. */
 function warnOfTables(
-  { spec: { name, output }, log }: Pick<JobContext, "spec" | "log">,
+  { name, output }: JobSpec,
+  log: Log,
   tables: OtherRuns["tables"],
   paramsOfTable: Searched["paramsOfTable"],
 ): void {

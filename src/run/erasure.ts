@@ -2,8 +2,8 @@ import { splitRunId } from "./plan/identity.js";
 import type { Plan, RunId } from "./plan/plan.js";
 import { verdictWithoutRows, withoutRows } from "./lifecycle/erasure.js";
 import { comparisonDocument, decisionDocument, stripRows, verdictDocument } from "../stores/ledger.js";
-import type { RunSink, RunWriter } from "../targets/target.js";
-import type { JobContext } from "../flow/context.js";
+import type { RunSink, RunWriter, Sink } from "../targets/target.js";
+import type { Job } from "../flow/context.js";
 import { JobError } from "../base/errors.js";
 import { type Decision, decisionText } from "./lifecycle/lifecycle.js";
 
@@ -11,7 +11,7 @@ import { type Decision, decisionText } from "./lifecycle/lifecycle.js";
  * Makes the error for an erasure that lacks spans: they are copies, without the rows that were erased, so that it cannot
  * be scored. The next erasure replaces it; so does a new run.
  */
-export function unfinishedErasure({ command }: Pick<JobContext, "command">, plan: Plan): JobError {
+export function unfinishedErasure({ command }: Job, plan: Plan): JobError {
   const { runId, params, erasure } = plan;
   return new JobError(
     "NOT_ERASED",
@@ -37,10 +37,10 @@ export function refusePlannedErasure({ runId, erasure }: Plan): void {
  * Publishes an erasure in place of the run that its rows are of, with that run's verdict and decision.
  * @throws JobError PLAN_CHANGED if it was superseded or discarded
  */
-export async function finishErasure(context: JobContext, run: RunSink, writer: RunWriter): Promise<void> {
+export async function finishErasure(sink: Sink, run: RunSink, writer: RunWriter): Promise<void> {
   const { plan } = run;
-  await approveErasure(context, run);
-  await stripRows(context.sink.ledger, plan.runId);
+  await approveErasure(sink, run);
+  await stripRows(sink.ledger, plan.runId);
   await writer.finish({ started_at: plan.erasure?.at ?? null, erased_from: plan.erasure?.of ?? null });
 }
 
@@ -49,7 +49,7 @@ export async function finishErasure(context: JobContext, run: RunSink, writer: R
  * no other erasure supersedes it. Returns the stored decision.
  * @throws JobError PLAN_CHANGED if it was superseded or discarded
  */
-export async function approveErasure({ sink }: Pick<JobContext, "sink">, run: RunSink): Promise<Decision> {
+export async function approveErasure(sink: Sink, run: RunSink): Promise<Decision> {
   const { runId, erasure } = run.plan;
   if (erasure === undefined) {
     throw new Error(`run ${runId} is no erasure`);

@@ -21,7 +21,7 @@ import {
 import type { Engine } from "../models/engine.js";
 import type { ShardFooter } from "../formats/format.js";
 import type { PinnedFile, Plan } from "./plan/plan.js";
-import { atKey, type GoldenReader, type JobContext } from "../flow/context.js";
+import { atKey, type GoldenReader, type OpenedJob, type PlacedSpec, type Input } from "../flow/context.js";
 import type { GoldenSpec } from "../job/jobfile/checks-spec.js";
 import { assertNever, JobError } from "../base/errors.js";
 import { scoreWithoutPublishing } from "./score-without-publishing.js";
@@ -38,14 +38,15 @@ const rowsAtOnce = 65_536;
  * @throws JobError GOLDEN_MISMATCH, SCHEMA_MISMATCH; INPUT_CHANGED if the file is not the one that the plan pins
  */
 export async function checkGolden(
-  context: JobContext,
+  opened: OpenedJob,
   { plan, engine }: { readonly plan: Plan; readonly engine: Engine },
 ): Promise<void> {
-  const { golden: given } = context.spec.checks ?? {};
+  const { job, input, attempt, reporter } = opened;
+  const { golden: given } = job.spec.checks ?? {};
   if (given === undefined || plan.checks?.golden === undefined) {
     return;
   }
-  await using golden = await openGolden(context, given.path);
+  await using golden = await openGolden(job, input, attempt.signal, given.path);
   const { listed, file, reader } = golden;
   const { name } = file;
   requirePinned(plan, { uri: given.path, sha256: golden.sha256 });
@@ -54,13 +55,13 @@ export async function checkGolden(
   const bound = goldenContract(plan.contract, { name, columns: schema.columns });
 
   const contract = { ...bound, numbered: true } as const; // messages name rows of the file
-  const input = { ...plan.input, rows, uniform: true as const, shards: [{ ...listed, rows }] };
-  const planOfFile: Plan = { ...plan, contract, input, commitRows: Math.min(rows, rowsAtOnce) };
+  const rowsOfFile = { ...plan.input, rows, uniform: true as const, shards: [{ ...listed, rows }] };
+  const planOfFile: Plan = { ...plan, contract, input: rowsOfFile, commitRows: Math.min(rows, rowsAtOnce) };
   let differing = 0;
   const texts: string[] = [];
   const ranges = [{ rowStart: 0, rowEnd: rows }];
   await scoreWithoutPublishing(
-    context,
+    opened,
     { plan: planOfFile, engine, decoder: reader.decoder, ranges },
     (_span, output) => {
       const refused = output.rejects.filter((reject) => !isExpected(reject));
@@ -82,7 +83,7 @@ export async function checkGolden(
       },
     );
   }
-  context.log.info(`the predictions of ${count(rows, "row")} of ${name} are as expected`);
+  reporter.log.info(`the predictions of ${count(rows, "row")} of ${name} are as expected`);
 }
 
 async function requireModel({ file, reader }: GoldenFile, { model }: Plan): Promise<void> {
@@ -155,12 +156,10 @@ interface GoldenFile extends AsyncDisposable {
   readonly sha256: string;
 }
 
-type GoldenContext = Pick<JobContext, "spec" | "where" | "source" | "signal" | "openGoldenReader">;
-
 /** Opens the file of `checks.golden`, and computes its digest. @throws JobError FILE_MISSING */
-async function openGolden(context: GoldenContext, path: string): Promise<GoldenFile> {
-  const { source, signal } = context;
-  return await atKey(context, ["checks", "golden", "path"], async () => {
+async function openGolden(job: PlacedSpec, input: Input, signal: AbortSignal, path: string): Promise<GoldenFile> {
+  const { source } = input;
+  return await atKey(job, ["checks", "golden", "path"], async () => {
     const { shards, folders } = await source.list([path]);
     const [listed] = shards;
     if (listed === undefined) {
@@ -171,7 +170,7 @@ async function openGolden(context: GoldenContext, path: string): Promise<GoldenF
     const file = await source.open(listed);
     try {
       const sha256 = await file.digest(signal);
-      const reader = await context.openGoldenReader(folders);
+      const reader = await input.openGoldenReader(folders);
       return {
         listed,
         file,
@@ -190,12 +189,12 @@ async function openGolden(context: GoldenContext, path: string): Promise<GoldenF
 }
 
 /** Returns the pin of the file of `checks.golden` for a plan; undefined: the spec has none. */
-export async function pinGolden(context: GoldenContext): Promise<PinnedFile | undefined> {
-  const path = context.spec.checks?.golden?.path;
+export async function pinGolden(job: PlacedSpec, input: Input, signal: AbortSignal): Promise<PinnedFile | undefined> {
+  const path = job.spec.checks?.golden?.path;
   if (path === undefined) {
     return undefined;
   }
-  await using golden = await openGolden(context, path);
+  await using golden = await openGolden(job, input, signal, path);
   return { uri: path, sha256: golden.sha256 };
 }
 

@@ -1,7 +1,8 @@
+import type { JobSpec } from "../job/jobfile/job-spec.js";
 import { count } from "../base/shown-numbers.js";
 import { groupRuns, type RunGroup } from "./series/prune-choice.js";
 import { type HistoryRequest, latestFirst, type RecordedRun } from "./lifecycle/recorded-run.js";
-import type { JobContext } from "../flow/context.js";
+import type { Job, PlacedSpec, Input } from "../flow/context.js";
 import {
   comparedNights,
   defaultLimits,
@@ -19,7 +20,7 @@ import { isRunProfile, parseRunProfile, parseWholeProfile, runProfileOf } from "
 import { normalAndOthers, runsOfSeries } from "./lifecycle/published-run.js";
 import type { RunStats } from "../report/stats-text.js";
 import { comparisonDocument } from "../stores/ledger.js";
-import type { StoredPlan } from "../targets/target.js";
+import type { StoredPlan, Sink } from "../targets/target.js";
 import { JobError } from "../base/errors.js";
 import { mapBounded } from "../base/promises.js";
 import { sha256Of } from "../base/sha256.js";
@@ -39,15 +40,16 @@ export interface History {
 
 /** Reads at least the `last` runs of the job, if there are so many, by params. */
 export async function recordedGroups(
-  { spec, sink }: Pick<JobContext, "spec" | "sink">,
+  spec: JobSpec,
+  sink: Sink,
   request: Omit<HistoryRequest, "job">,
 ): Promise<RunGroup[]> {
   return groupRuns(await sink.history({ ...request, job: spec.name }));
 }
 
 /** Returns the latest runs of the job at its target. Writes nothing. */
-export async function runHistory(job: Pick<JobContext, "spec" | "sink">, last: number): Promise<History> {
-  const groups = await recordedGroups(job, { last: last + 1 });
+export async function runHistory(spec: JobSpec, sink: Sink, last: number): Promise<History> {
+  const groups = await recordedGroups(spec, sink, { last: last + 1 });
   const found = latestFirst(groups.flatMap(({ runs }) => runs));
   return { runs: found.slice(0, last), more: found.length > last };
 }
@@ -57,39 +59,36 @@ export async function runHistory(job: Pick<JobContext, "spec" | "sink">, last: n
  * the series; undefined: it is none of these. Writes nothing.
  * @throws JobError USAGE for a run that is not planned or unfinished; DISCARDED, PRUNED, PLAN_CHANGED
  */
-export async function runStats(context: JobContext, runId: string | undefined): Promise<RunStats | undefined> {
-  const isLatest = runId === undefined || runId === (await context.sink.find(context.base))?.plan.runId;
+export async function runStats(job: Job, sink: Sink, runId: string | undefined): Promise<RunStats | undefined> {
+  const isLatest = runId === undefined || runId === (await sink.find(job.base))?.plan.runId;
   return isLatest
-    ? await statsOf(context, await findPlanned(context, "reading the profiles of"))
-    : await publishedStats(context, runId);
+    ? await statsOf(job, sink, await findPlanned(job, sink, "reading the profiles of"))
+    : await publishedStats(job, sink, runId);
 }
 
-async function statsOf(context: JobContext, stored: StoredPlan): Promise<RunStats> {
-  const { command, sink } = context;
+async function statsOf(job: Job, sink: Sink, stored: StoredPlan): Promise<RunStats> {
+  const { command } = job;
   const { plan } = stored;
-  const run = await openOwn(context, stored);
+  const run = await openOwn(job, sink, stored);
   const { state, spans } = run;
   const reading = `reading the profiles of run ${plan.runId}`;
   if (state.kind === "discarded") {
     const found = `it was ${decisionText(state.decision, true)}; its rows are removed`;
     const shown = `${command(plan.params, { verb: "status" })} shows its checks`;
-    const hint = `${shown}; to score again: ${newRunCommand(context, plan)}`;
+    const hint = `${shown}; to score again: ${newRunCommand(job, plan)}`;
     throw new JobError("DISCARDED", `${reading}: ${found}`, { hint });
   }
   if (!isWhole(run)) {
     const found = `${spans.size} of ${count(spanCount(plan), "span")} committed`;
-    throw new JobError("USAGE", `${reading}: ${found}`, { hint: finishingHint(context, plan) });
+    throw new JobError("USAGE", `${reading}: ${found}`, { hint: finishingHint(job, plan) });
   }
   const profile = runProfileOf(plan, { profile: await run.profile(), ...rowsOf(spans) });
   const comparison = await sink.ledger.read(plan.runId, comparisonDocument);
-  return { profile, earlier: await earlierNights(context, profile), comparison, state: state.kind };
+  return { profile, earlier: await earlierNights(job, sink, profile), comparison, state: state.kind };
 }
 
 /** Reads the profiles of the last published runs of earlier dates. One that cannot be read is no night that is known. */
-async function earlierNights(
-  { spec, sink, dateParam }: Pick<JobContext, "spec" | "sink" | "dateParam">,
-  { date }: RunProfile,
-): Promise<RunProfile[]> {
+async function earlierNights({ spec, dateParam }: Job, sink: Sink, { date }: RunProfile): Promise<RunProfile[]> {
   if (dateParam === undefined || date === "") {
     return [];
   }
@@ -100,26 +99,28 @@ async function earlierNights(
 }
 
 /** Finds a run among the published runs whose params equal this run's, except for dates. */
-async function publishedStats(context: JobContext, runId: string): Promise<RunStats | undefined> {
-  const { spec, sink, dateParam } = context;
+async function publishedStats(job: Job, sink: Sink, runId: string): Promise<RunStats | undefined> {
+  const { spec, dateParam } = job;
   const published = dateParam === undefined ? [] : await sink.published("everywhere");
   const asked = published.filter((run) => run.runId === runId);
   const [found] = runsOfSeries(asked, { job: spec.name, params: spec.params, dateParam });
   const profile = found && parseRunProfile(await sink.readProfile(found));
-  return profile && { profile, earlier: await earlierNights(context, profile), state: "published" };
+  return profile && { profile, earlier: await earlierNights(job, sink, profile), state: "published" };
 }
 
 const baselineKey = ["checks", "baseline"];
 
 /** Reads what a run is compared with: the profiles of pinned runs, or the file of `checks.baseline`. */
 export async function readBaseline(
-  context: Pick<JobContext, "sink" | "readGiven" | "where">,
+  job: PlacedSpec,
+  sink: Sink,
+  input: Input,
   { baseline, profile: planned }: Pick<PlannedChecks, "baseline" | "profile">,
 ): Promise<RunProfile[]> {
   if (planned === undefined) {
-    return await mapBounded(baseline, readsAtOnce, (run) => readPinned(context, run));
+    return await mapBounded(baseline, readsAtOnce, (run) => readPinned(sink, run));
   }
-  const { pin, profile } = await readFile(context, planned.uri);
+  const { pin, profile } = await readFile(job, input, planned.uri);
   if (pin.sha256 !== planned.sha256) {
     throw new JobError(
       "INPUT_CHANGED",
@@ -131,15 +132,14 @@ export async function readBaseline(
 }
 
 /** Pins the file of `checks.baseline`; undefined: a run is compared with published runs. @throws JobError SPEC_INVALID */
-export async function pinProfile(
-  context: Pick<JobContext, "readGiven" | "where" | "spec">,
-): Promise<PinnedFile | undefined> {
-  const { baseline = "published" } = context.spec.checks ?? {};
-  return baseline === "published" ? undefined : (await readFile(context, baseline)).pin;
+export async function pinProfile(job: PlacedSpec, input: Input): Promise<PinnedFile | undefined> {
+  const { baseline = "published" } = job.spec.checks ?? {};
+  return baseline === "published" ? undefined : (await readFile(job, input, baseline)).pin;
 }
 
 async function readFile(
-  { readGiven, where }: Pick<JobContext, "readGiven" | "where">,
+  { where }: PlacedSpec,
+  { readGiven }: Input,
   uri: string,
 ): Promise<{ readonly pin: PinnedFile; readonly profile: RunProfile }> {
   const text = await readGiven(uri, baselineKey);
@@ -153,7 +153,7 @@ async function readFile(
 }
 
 /** Checks that the profiles of pinned runs can be read. @throws JobError (75) when one cannot */
-export async function requireProfiles({ sink }: Pick<JobContext, "sink">, pinned: readonly PinnedRun[]): Promise<void> {
+export async function requireProfiles(sink: Sink, pinned: readonly PinnedRun[]): Promise<void> {
   await mapBounded(pinned, readsAtOnce, async (run) => {
     if (!isRunProfile(await sink.readProfile(run))) {
       throw noProfile(run);
@@ -162,7 +162,7 @@ export async function requireProfiles({ sink }: Pick<JobContext, "sink">, pinned
 }
 
 /** Reads the profile of a pinned run. @throws JobError (75) when it cannot be read */
-export async function readPinned({ sink }: Pick<JobContext, "sink">, pinned: PinnedRun): Promise<RunProfile> {
+export async function readPinned(sink: Sink, pinned: PinnedRun): Promise<RunProfile> {
   const profile = parseRunProfile(await sink.readProfile(pinned));
   if (profile === undefined) {
     throw noProfile(pinned);
@@ -200,8 +200,8 @@ interface JudgedColumn {
  * Judges the last published runs of a series as if each were tonight, by their stored profiles. Writes nothing.
  * @throws JobError USAGE for a job whose runs have no order, or that has published none
  */
-export async function judgeNights(context: JobContext, last: number): Promise<JudgedNights> {
-  const { spec, sink, dateParam, command } = context;
+export async function judgeNights(job: Job, sink: Sink, last: number): Promise<JudgedNights> {
+  const { spec, dateParam, command } = job;
   const doing = `judging the last runs of ${spec.name}`;
   if (dateParam === undefined) {
     throw new JobError("USAGE", `${doing}: no param is a date, so runs have no order`, {
@@ -214,7 +214,7 @@ export async function judgeNights(context: JobContext, last: number): Promise<Ju
     throw new JobError("USAGE", `${doing}: none is published`, { hint: `${command(spec.params)} scores one` });
   }
   const read = published.slice(-(last + comparedNights + olderNights));
-  const profiles = await mapBounded(read, readsAtOnce, (run) => readPinned(context, run));
+  const profiles = await mapBounded(read, readsAtOnce, (run) => readPinned(sink, run));
   const limits = (date: string): Limits =>
     spec.checks === undefined
       ? defaultLimits

@@ -1,7 +1,7 @@
 import { JobError, reworded } from "../base/errors.js";
 import { lakeTableError, lakeTables } from "./plan/lake-tables.js";
-import type { Listing } from "../sources/source.js";
-import { type JobContext, atKey } from "../flow/context.js";
+import type { Listing, Source } from "../sources/source.js";
+import { atKey, type PlacedSpec, type Log, type OpenedJob, type Attempt, type Reporter } from "../flow/context.js";
 import { isSameShard } from "./plan/compare.js";
 import type { Plan } from "./plan/plan.js";
 import type { JobSpec } from "../job/jobfile/job-spec.js";
@@ -15,7 +15,7 @@ const pathHint = "paths are relative to the spec's folder; input.wait makes a ru
 /** Folders that are searched for the log of a lakehouse table at once. */
 const rootsAtOnce = 8;
 
-async function awaitInput({ spec, source }: JobContext): Promise<void> {
+async function awaitInput(spec: JobSpec, source: Source): Promise<void> {
   const { ready } = spec.input;
   if (ready !== undefined && !(await source.exists(ready))) {
     throw new JobError("INPUT_NOT_READY", `waiting for input: ${ready} (input.ready) is not there yet`, {
@@ -25,32 +25,36 @@ async function awaitInput({ spec, source }: JobContext): Promise<void> {
 }
 
 /** @param plan of the run that reads it; undefined: it is still to be planned */
-export async function listInput(context: JobContext, plan?: Plan): Promise<Listing> {
-  const { source, spec } = context;
-  return await atKey(context, inputKey(context), () => source.list(spec.input.path, plan?.input.table));
+export async function listInput(job: PlacedSpec, source: Source, plan?: Plan): Promise<Listing> {
+  const { spec } = job;
+  return await atKey(job, inputKey(spec), () => source.list(spec.input.path, plan?.input.table));
 }
 
 /** The input of the plan that counts: another attempt may have planned another version of a table. */
-export async function listPlanned(context: JobContext, plan: Plan, listing: Listing): Promise<Listing> {
+export async function listPlanned(job: PlacedSpec, source: Source, plan: Plan, listing: Listing): Promise<Listing> {
   const [planned, listed] = [plan.input.table, listing.table];
   const isSameVersion = planned?.version === listed?.version && planned?.schemaId === listed?.schemaId;
-  return isSameVersion ? listing : await listInput(context, plan);
+  return isSameVersion ? listing : await listInput(job, source, plan);
 }
 
 /** The input of a run that is published: files of a table may be gone by then, and nothing is added to a version. */
-export async function listPublished(context: JobContext, { input: { table, shards } }: Plan): Promise<Listing> {
-  return table === undefined ? await listInput(context) : { ...(await context.source.list([])), table, shards };
+export async function listPublished(
+  job: PlacedSpec,
+  source: Source,
+  { input: { table, shards } }: Plan,
+): Promise<Listing> {
+  return table === undefined ? await listInput(job, source) : { ...(await source.list([])), table, shards };
 }
 
-function inputKey({ spec }: Pick<JobContext, "spec">): readonly string[] {
+function inputKey(spec: JobSpec): readonly string[] {
   return spec.input.table === undefined ? inputPath : ["input", "table"];
 }
 
 /** The job's input as it is now, all of it. @throws JobError as `awaitInput`, `listInput` and `requireWhole` */
-export async function wholeInput(context: JobContext): Promise<Listing> {
-  await awaitInput(context);
-  const listing = await listInput(context);
-  await requireWhole(context, listing);
+export async function wholeInput(job: PlacedSpec, source: Source): Promise<Listing> {
+  await awaitInput(job.spec, source);
+  const listing = await listInput(job, source);
+  await requireWhole(job, source, listing);
   return listing;
 }
 
@@ -59,14 +63,14 @@ export async function wholeInput(context: JobContext): Promise<Listing> {
  * from then on the plan names the input.
  * @throws JobError FILE_MISSING, SPEC_INVALID, INPUT_NOT_READY
  */
-export async function requireWhole(context: JobContext, listing: Listing): Promise<void> {
-  requireListed(context, listing);
-  requireFolders(context, listing);
-  await atKey(context, inputPath, () => refuseLakeTables(context, listing));
-  refuseUncommitted(context, listing);
+export async function requireWhole(job: PlacedSpec, source: Source, listing: Listing): Promise<void> {
+  requireListed(job, listing);
+  requireFolders(job, listing);
+  await atKey(job, inputPath, () => refuseLakeTables(source, listing));
+  refuseUncommitted(job.spec, listing);
 }
 
-export function warnOfUnmatched({ log }: Pick<JobContext, "log">, { shards, unmatched }: Listing): void {
+export function warnOfUnmatched(log: Log, { shards, unmatched }: Listing): void {
   if (shards.length > 0 && unmatched.length > 0) {
     log.warn(`no file matches ${unmatched.join(", ")}; other patterns of input.path have some`);
   }
@@ -77,7 +81,7 @@ export function warnOfUnmatched({ log }: Pick<JobContext, "log">, { shards, unma
  * @throws JobError FILE_MISSING for a path without wildcards that does not exist, SPEC_INVALID for a match that is no
  * file
  */
-export function requireListed({ where }: JobContext, { missingFiles, unreadable: [unread, ...others] }: Listing): void {
+export function requireListed({ where }: PlacedSpec, { missingFiles, unreadable: [unread, ...others] }: Listing): void {
   if (missingFiles.length > 0) {
     throw new JobError("FILE_MISSING", `reading ${where(inputPath)}: there is no ${missingFiles.join(", ")}`, {
       hint: pathHint,
@@ -95,7 +99,7 @@ export function requireListed({ where }: JobContext, { missingFiles, unreadable:
 /**
  * Refuses a missing folder: temporary if its parent exists, as for a day that is still to come; else the path is wrong.
  */
-function requireFolders({ spec, where }: JobContext, { missingFolders }: Listing): void {
+function requireFolders({ spec, where }: PlacedSpec, { missingFolders }: Listing): void {
   const first = missingFolders.find(({ parentExists }) => !parentExists) ?? missingFolders[0];
   if (first === undefined) {
     return;
@@ -111,7 +115,7 @@ function requireFolders({ spec, where }: JobContext, { missingFolders }: Listing
 }
 
 /** Refuses files below `_temporary`, which a job of Spark or Hadoop has not committed: they may hold rows twice. */
-function refuseUncommitted({ spec }: JobContext, { shards }: Listing): void {
+function refuseUncommitted(spec: JobSpec, { shards }: Listing): void {
   const uncommitted = shards.find(({ uri }) => uri.includes("/_temporary/"));
   if (uncommitted !== undefined) {
     throw new JobError(
@@ -125,7 +129,7 @@ function refuseUncommitted({ spec }: JobContext, { shards }: Listing): void {
 }
 
 /** Refuses files of a lakehouse table, not all of which are current. @throws JobError SPEC_INVALID */
-async function refuseLakeTables({ source }: JobContext, { tableRoots }: Listing): Promise<void> {
+async function refuseLakeTables(source: Source, { tableRoots }: Listing): Promise<void> {
   const roots = [...new Map(tableRoots.map(({ folder, pattern }) => [folder, pattern]))];
   for (let start = 0; start < roots.length; start += rootsAtOnce) {
     const group = roots.slice(start, start + rootsAtOnce);
@@ -155,18 +159,19 @@ const logAgainMs = 30 * 60_000;
  * (`input.min_rows`, or a shard changes while it is read), it waits and calls `work` again with a new listing.
  * @throws JobError INPUT_NOT_READY when the time is over; the signal's reason; the errors of `work`
  */
-export async function withInput<T>(context: JobContext, work: (listing: Listing) => Promise<T>): Promise<T> {
-  const waitSeconds = context.spec.input.wait;
+export async function withInput<T>(opened: OpenedJob, work: (listing: Listing) => Promise<T>): Promise<T> {
+  const { job, input, attempt, reporter } = opened;
+  const waitSeconds = job.spec.input.wait;
   if (waitSeconds === undefined) {
-    return await work(await wholeInput(context));
+    return await work(await wholeInput(job, input.source));
   }
-  const pauses = createPauses(context, waitSeconds);
+  const pauses = createPauses(attempt, reporter, waitSeconds);
   let refused: Refused | undefined;
   for (;;) {
-    const startedMs = context.nowMs();
-    const found = await listWhenReady(context, refused);
+    const startedMs = attempt.nowMs();
+    const found = await listWhenReady(job, input.source, refused);
     if (found instanceof JobError) {
-      await pauses.pause(found, context.nowMs() - startedMs);
+      await pauses.pause(found, attempt.nowMs() - startedMs);
       continue;
     }
     pauses.end();
@@ -194,11 +199,15 @@ interface Refused {
 }
 
 /** Returns the listing, or the reason why the input is not ready. */
-async function listWhenReady(context: JobContext, refused: Refused | undefined): Promise<Listing | JobError> {
+async function listWhenReady(
+  job: PlacedSpec,
+  source: Source,
+  refused: Refused | undefined,
+): Promise<Listing | JobError> {
   let listing: Listing;
   try {
-    await awaitInput(context);
-    listing = await listInput(context);
+    await awaitInput(job.spec, source);
+    listing = await listInput(job, source);
     if (refused?.listing !== undefined && isSame(listing, refused.listing)) {
       return refused.error;
     }
@@ -206,7 +215,7 @@ async function listWhenReady(context: JobContext, refused: Refused | undefined):
     if (missing.length > 0) {
       return notThere(`there is no ${missing.join(", ")}`);
     }
-    await requireWhole(context, listing);
+    await requireWhole(job, source, listing);
   } catch (error) {
     if (isNotReady(error)) {
       return error;
@@ -214,7 +223,7 @@ async function listWhenReady(context: JobContext, refused: Refused | undefined):
     throw error;
   }
   if (listing.shards.length === 0) {
-    return notThere(noShards(context.spec));
+    return notThere(noShards(job.spec));
   }
   return listing;
 }
@@ -249,7 +258,7 @@ interface Pauses {
   end(): void;
 }
 
-function createPauses({ nowMs, sleep, log, record }: JobContext, waitSeconds: number): Pauses {
+function createPauses({ nowMs, sleep }: Attempt, { log, record }: Reporter, waitSeconds: number): Pauses {
   const startedMs = nowMs();
   let nextMs = firstPauseMs;
   const logged = { message: "", ms: startedMs };

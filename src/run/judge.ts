@@ -1,3 +1,5 @@
+import type { JobSpec } from "../job/jobfile/job-spec.js";
+import type { Source } from "../sources/source.js";
 import { count } from "../base/shown-numbers.js";
 import { type SpanProfile, mergeProfiles, parseProfile } from "../checks/profile/profile.js";
 import { type Finding, type Verdict, comparedNights } from "../checks/check.js";
@@ -12,9 +14,9 @@ import {
 import type { Plan } from "./plan/plan.js";
 import { runProfileOf } from "./lifecycle/profile-text.js";
 import { type DatedRun, logicalDateOf, runsOfSeries } from "./lifecycle/published-run.js";
-import type { JobContext } from "../flow/context.js";
+import type { OpenedJob, Log, PlacedSpec, Queries } from "../flow/context.js";
 import { comparisonDocument, verdictDocument } from "../stores/ledger.js";
-import type { RunSink } from "../targets/target.js";
+import type { RunSink, Sink } from "../targets/target.js";
 import { messageOf } from "../base/errors.js";
 import { aggregatesOf, requireColumns, warnOfSlices } from "./checked-output.js";
 import { readBaseline, readPinned, readsAtOnce } from "./history.js";
@@ -44,29 +46,32 @@ import type { RunVerdict } from "./lifecycle/lifecycle.js";
  * @param seconds how long this attempt has scored; undefined: it has not
  */
 export async function verdictOn(
-  context: JobContext,
+  opened: OpenedJob,
   run: RunSink,
   seconds: number | undefined,
 ): Promise<RunVerdict | undefined> {
-  const { spec, sink, log, writer, record } = context;
+  const { job, sink, input, models, attempt, reporter, queries } = opened;
+  const { writer } = attempt;
+  const { log, record } = reporter;
+  const { spec } = job;
   const { checks } = spec;
   const { plan } = run;
   const isChecked = plan.checks !== null && checks !== undefined;
   const known = isChecked ? await sink.ledger.read(plan.runId, verdictDocument) : undefined;
   if (!isChecked || known !== undefined) {
-    await reviewForReports(context, run, known);
+    await reviewForReports(opened, run, known);
     return known;
   }
 
   const profile = await run.profile();
   const { baseline, profile: given } = plan.checks;
-  warnOfSlices(context, profile);
-  const runs = await readBaseline(context, plan.checks);
+  warnOfSlices(log, profile);
+  const runs = await readBaseline(job, sink, input, plan.checks);
   const judged = {
     run: runProfileOf(plan, { profile, ...rowsOf(run.spans) }),
     earlier: earlierThan(logicalDateOf(plan) ?? "", runs, given !== undefined),
     limits: limitsOf(checks, plan),
-    others: await otherResults(context, run, profile),
+    others: await otherResults(job, queries, run, profile),
   };
   if (checks.on_fail === "hold" && !plan.staged) {
     log.warn("the checks cannot hold this run: it was planned with on_fail: warn");
@@ -76,18 +81,20 @@ export async function verdictOn(
       ? baseline.map(({ runId, date }) => [runId, date])
       : runs.map(({ runId }) => [runId, given.uri]);
   const verdict = await run.create(verdictDocument, {
-    verdict: await judgeRun(context, plan, judged),
+    verdict: await judgeRun(opened, plan, judged),
     dates: Object.fromEntries(dates) as Record<string, string>,
     thresholds: { ...checks },
     writer,
     ...(seconds === undefined ? {} : { seconds }),
-    at: new Date(context.dateMs()).toISOString(),
+    at: new Date(attempt.dateMs()).toISOString(),
   });
   // Kept for the verdict on the first run with the next model. A failure does not change the run.
-  await context.earlierModels.keep(plan.model).catch((error: unknown) => {
+  await models.earlierModels.keep(plan.model).catch((error: unknown) => {
     log.debug(`keeping the model for later verdicts: ${messageOf(error)}`);
   });
-  record.setReview(await reviewOf(context, plan, { profile: judged.run, earlier: judged.earlier.nights, verdict }));
+  record.setReview(
+    await reviewOf(spec, sink, log, plan, { profile: judged.run, earlier: judged.earlier.nights, verdict }),
+  );
   return verdict;
 }
 
@@ -96,11 +103,13 @@ export async function verdictOn(
  * failure is only logged and does not change the run.
  */
 export async function reviewForReports(
-  context: JobContext,
+  opened: OpenedJob,
   run: RunSink,
   verdict: RunVerdict | undefined,
 ): Promise<void> {
-  const { record, log, spec } = context;
+  const { job, sink, input, reporter } = opened;
+  const { spec } = job;
+  const { record, log } = reporter;
   const { plan } = run;
   const { html, metrics, openlineage } = spec.report;
   if (html === undefined && openlineage === undefined && (verdict === undefined || metrics === undefined)) {
@@ -109,22 +118,24 @@ export async function reviewForReports(
   try {
     const profile = runProfileOf(plan, { profile: await run.profile(), ...rowsOf(run.spans) });
     const isCompared = verdict !== undefined && plan.checks !== null;
-    const earlier = isCompared ? (await readBaseline(context, plan.checks)).slice(-comparedNights) : [];
-    record.setReview(await reviewOf(context, plan, { profile, earlier, verdict }));
+    const earlier = isCompared ? (await readBaseline(job, sink, input, plan.checks)).slice(-comparedNights) : [];
+    record.setReview(await reviewOf(spec, sink, log, plan, { profile, earlier, verdict }));
   } catch (error) {
     log.debug(`reading the profiles for the reports: ${messageOf(error)}`);
   }
 }
 
 async function reviewOf(
-  context: JobContext,
+  spec: JobSpec,
+  sink: Sink,
+  log: Log,
   plan: Plan,
   judged: Pick<RunReview, "profile" | "earlier" | "verdict">,
 ): Promise<RunReview> {
   const { verdict } = judged;
-  const shown = verdict === undefined ? {} : await runsOfPage(context, plan, verdict);
+  const shown = verdict === undefined ? {} : await runsOfPage(spec, sink, log, plan, verdict);
   return {
-    comparison: await context.sink.ledger.read(plan.runId, comparisonDocument),
+    comparison: await sink.ledger.read(plan.runId, comparisonDocument),
     ...judged,
     plan: { params: plan.params, dateParam: plan.dateParam },
     reference: plan.checks?.profile?.uri,
@@ -133,21 +144,21 @@ async function reviewOf(
 }
 
 /** Makes the checks that need more than profiles. */
-async function otherResults(context: JobContext, run: RunSink, profile: SpanProfile): Promise<Finding[]> {
-  const { unique } = context.spec.checks ?? {};
-  requireColumns(context, run.plan.contract);
+async function otherResults(job: PlacedSpec, queries: Queries, run: RunSink, profile: SpanProfile): Promise<Finding[]> {
+  const { unique } = job.spec.checks ?? {};
+  requireColumns(job, run.plan.contract);
   const keys = unique === undefined ? [] : [checkKeys(unique, await run.countKeys(unique))];
-  await using aggregates = await aggregatesOf(context, run.plan);
+  await using aggregates = await aggregatesOf(job, queries, run.plan);
   return [...keys, ...((await aggregates?.results(profile)) ?? [])];
 }
 
 /** Judges a run. If the model is new and an output did not pass, the model of the last run tells the cause. */
-async function judgeRun(context: JobContext, plan: Plan, judged: Judged): Promise<Verdict> {
+async function judgeRun(opened: OpenedJob, plan: Plan, judged: Judged): Promise<Verdict> {
   const verdict = judge(judged);
   if (!asksForPrevious(verdict, judged.run)) {
     return verdict;
   }
-  const previous = await askPrevious(context, plan, judged.earlier.nights.at(-1));
+  const previous = await askPrevious(opened, plan, judged.earlier.nights.at(-1));
   return previous === undefined ? verdict : judgeWithPrevious(judged, verdict, previous);
 }
 
@@ -165,14 +176,17 @@ const mostMs = 60_000;
  * model or the data changed the predictions. undefined, with a line in the log: it cannot.
  */
 async function askPrevious(
-  context: JobContext,
+  opened: OpenedJob,
   plan: Plan,
   last: RunProfile | undefined,
 ): Promise<PreviousModel | undefined> {
+  const { models, attempt, reporter } = opened;
   if (last === undefined) {
     return undefined;
   }
-  const { log, signal, earlierModels } = context;
+  const { earlierModels } = models;
+  const { signal } = attempt;
+  const { log } = reporter;
   const unknown = "the verdict does not say whether the new model or the data changed the predictions";
   try {
     const found = await earlierModels.find({ ...last.model, sha256: last.modelSha256 });
@@ -180,7 +194,11 @@ async function askPrevious(
       log.warn(`${unknown}: the model of run ${last.runId} is gone`);
       return undefined;
     }
-    const profile = await scoreSample({ ...context, openEngine: found.openEngine }, plan, found.model);
+    const profile = await scoreSample(
+      { ...opened, models: { ...models, openEngine: found.openEngine } },
+      plan,
+      found.model,
+    );
     log.info(`the model of run ${last.runId} has scored ${count(profile.rows, "row")} of this run`);
     return { modelSha256: last.modelSha256, rows: profile.rows, outputs: profile.columns };
   } catch (error) {
@@ -190,29 +208,31 @@ async function askPrevious(
   }
 }
 
-async function scoreSample(context: JobContext, plan: Plan, found: Model): Promise<SpanProfile> {
-  const { spec } = context;
-  const model = "served" in found ? found : { ...found, tokenizers: await openTokenizers(context) };
-  const { folders } = await listInput(context, plan);
-  await using decoder = await context.openDecoder(folders);
-  await using loading = loadEngine(context, model, { inputBytes: 0 });
+async function scoreSample(opened: OpenedJob, plan: Plan, found: Model): Promise<SpanProfile> {
+  const { input, models } = opened;
+  const { spec } = opened.job;
+  const job = { ...opened.job, spec: { ...spec, output: { ...spec.output, lineage: false } } };
+  const model = "served" in found ? found : { ...found, tokenizers: await openTokenizers(job, models) };
+  const { folders } = await listInput(job, input.source, plan);
+  await using decoder = await input.openDecoder(folders);
+  await using loading = loadEngine(models, model, { inputBytes: 0 });
   const engine = await loading.engine;
-  const own = { ...context, spec: { ...spec, output: { ...spec.output, lineage: false } } };
   // The previous model is bound as the spec binds the new one.
   const takenElsewhere = new Set(Object.keys(spec.input.columns));
-  const seen = await firstSchema(own, plan, decoder);
-  const bound = await bindFirstShard(own, seen, { decoder, engine, model, takenElsewhere });
+  const seen = await firstSchema(job.spec, input.source, plan, decoder);
+  const bound = await bindFirstShard(job, input.source, seen, { decoder, engine, model, takenElsewhere });
   const contract = withUsedExpressions({ ...bound, passthrough: [] });
   const sample = samplePlan(plan, { contract, sha256: model.sha256, msPerRow: await timeRow(engine, contract) });
   const profiles: SpanProfile[] = [];
-  await scoreWithoutPublishing(own, { ...sample, engine, decoder }, (_span, { profile }) => {
+  await scoreWithoutPublishing({ ...opened, job }, { ...sample, engine, decoder }, (_span, { profile }) => {
     profiles.push(parseProfile(profile));
   });
   return profiles.reduce(mergeProfiles);
 }
 
 async function firstSchema(
-  { source, spec }: JobContext,
+  spec: JobSpec,
+  source: Source,
   plan: Plan,
   decoder: Decoder,
 ): Promise<SeenSchema | undefined> {
@@ -251,28 +271,28 @@ type Shown = Pick<RunReview, "readers" | "history" | "seconds">;
  * Finds what the page of a run shows of its series: the last published runs before it, how long these and the run itself
  * were scored, and what readers have if it is held. Nothing if the spec asks for no page. A failure is only logged.
  */
-async function runsOfPage(context: JobContext, plan: Plan, { verdict }: RunVerdict): Promise<Shown> {
-  if (context.spec.report.html === undefined) {
+async function runsOfPage(spec: JobSpec, sink: Sink, log: Log, plan: Plan, { verdict }: RunVerdict): Promise<Shown> {
+  if (spec.report.html === undefined) {
     return {};
   }
-  const readers = verdict.outcome === "hold" ? await readersOf(context, plan) : undefined;
+  const readers = verdict.outcome === "hold" ? await readersOf(sink, log, plan) : undefined;
   try {
     const { job, params, dateParam } = plan;
     const date = logicalDateOf(plan);
     if (dateParam === null || date === undefined) {
       return { readers };
     }
-    const nights = runsOfSeries(await context.sink.published("everywhere"), { job, params, dateParam });
+    const nights = runsOfSeries(await sink.published("everywhere"), { job, params, dateParam });
     const latest = nights.findLast((night) => night.date !== date)?.date;
     const earlier = nights.filter((night) => night.date < date).slice(-shownRuns);
-    const [own] = await context.sink.history({ job, runId: plan.runId, last: 1 });
+    const [own] = await sink.history({ job, runId: plan.runId, last: 1 });
     const took = await mapBounded(earlier, readsAtOnce, async (run) => ({
       runId: run.runId,
       seconds: await run.seconds(),
     }));
     return {
       readers: readers && { ...readers, latest },
-      history: await profilesOf(context, earlier),
+      history: await profilesOf(sink, log, earlier),
       seconds: new Map(
         [...took, ...(own === undefined ? [] : [own])].flatMap(({ runId, seconds }) =>
           seconds === null ? [] : [[runId, seconds]],
@@ -280,18 +300,18 @@ async function runsOfPage(context: JobContext, plan: Plan, { verdict }: RunVerdi
       ),
     };
   } catch (error) {
-    context.log.debug(`reading the published runs for report.html: ${messageOf(error)}`);
+    log.debug(`reading the published runs for report.html: ${messageOf(error)}`);
     return { readers };
   }
 }
 
 /** Reads the profiles of runs, those that cannot be read excepted. */
-async function profilesOf(context: JobContext, runs: readonly DatedRun[]): Promise<RunProfile[]> {
+async function profilesOf(sink: Sink, log: Log, runs: readonly DatedRun[]): Promise<RunProfile[]> {
   const read = async (run: DatedRun): Promise<RunProfile[]> => {
     try {
-      return [await readPinned(context, run)];
+      return [await readPinned(sink, run)];
     } catch (error) {
-      context.log.debug(`reading a profile for report.html: ${messageOf(error)}`);
+      log.debug(`reading a profile for report.html: ${messageOf(error)}`);
       return [];
     }
   };

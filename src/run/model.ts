@@ -1,6 +1,7 @@
+import type { JobSpec } from "../job/jobfile/job-spec.js";
 import type { FoundModel, Model, TokenizerFile } from "../models/places/place.js";
 import type { PinnedFile, PinnedTokenizer, Plan, PlannedModel } from "./plan/plan.js";
-import { atKey, type EngineNeed, type JobContext, type ScoringContext } from "../flow/context.js";
+import { atKey, type EngineNeed, type PlacedSpec, type Models } from "../flow/context.js";
 import { modelUri, tokenizerUris } from "../job/jobfile/model-spec.js";
 import { isRegistryUri } from "../job/jobfile/uri.js";
 import { JobError } from "../base/errors.js";
@@ -13,20 +14,20 @@ import { awaitedLater, ifOpened } from "../base/promises.js";
  * @param planned the model that the plan of an unfinished run pins
  * @throws JobError MODEL_PIN when the spec pins another digest; MODEL_CHANGED when the planned version is gone
  */
-export async function openPinnedModel(context: ScoringContext, planned?: PlannedModel): Promise<FoundModel> {
-  const found = await findModel(context, planned);
+export async function openPinnedModel(job: PlacedSpec, models: Models, planned?: PlannedModel): Promise<FoundModel> {
+  const found = await findModel(job, models, planned);
   return "served" in found.model
     ? found
-    : { ...found, model: { ...found.model, tokenizers: await openTokenizers(context, planned) } };
+    : { ...found, model: { ...found.model, tokenizers: await openTokenizers(job, models, planned) } };
 }
 
-async function findModel(context: ScoringContext, planned?: PlannedModel): Promise<FoundModel> {
-  return await atKey(context, placeOf(context.spec), async () => {
-    const resolved = await context.resolveModel(planned).catch((error: unknown) => {
+async function findModel(job: PlacedSpec, models: Models, planned?: PlannedModel): Promise<FoundModel> {
+  return await atKey(job, placeOf(job.spec), async () => {
+    const resolved = await models.resolveModel(planned).catch((error: unknown) => {
       throw planned === undefined ? error : goneError(error, planned);
     });
     const { model } = resolved;
-    const pinned = context.spec.model.sha256;
+    const pinned = job.spec.model.sha256;
     if (pinned !== undefined && pinned !== model.sha256) {
       throw new JobError(
         "MODEL_PIN",
@@ -44,17 +45,18 @@ async function findModel(context: ScoringContext, planned?: PlannedModel): Promi
  * @throws JobError MODEL_CHANGED when the planned version of one is gone
  */
 export async function openTokenizers(
-  context: ScoringContext,
+  job: PlacedSpec,
+  models: Models,
   planned?: PlannedModel,
 ): Promise<TokenizerFile[] | undefined> {
   const found: TokenizerFile[] = [];
-  for (const [uri, input] of tokenizerUris(context.spec.model)) {
+  for (const [uri, input] of tokenizerUris(job.spec.model)) {
     const pin = planned?.tokenizers?.find((one) => one.uri === uri);
     const resolve = async (): Promise<TokenizerFile> =>
-      await context.resolveTokenizer(uri, pin).catch((error: unknown) => {
+      await models.resolveTokenizer(uri, pin).catch((error: unknown) => {
         throw pin === undefined ? error : goneError(error, pin);
       });
-    found.push(await atKey(context, ["model", "inputs", input, "tokenizer"], resolve));
+    found.push(await atKey(job, ["model", "inputs", input, "tokenizer"], resolve));
   }
   return found.length === 0 ? undefined : found;
 }
@@ -71,7 +73,7 @@ export function pinnedTokenizers(model: Model): PinnedTokenizer[] | undefined {
 }
 
 /** Returns the key that names the model. */
-function placeOf({ model }: ScoringContext["spec"]): readonly string[] {
+function placeOf({ model }: JobSpec): readonly string[] {
   return ["model", model.server === undefined ? "path" : "server"];
 }
 
@@ -87,10 +89,7 @@ function goneError(error: unknown, { uri, version }: Pick<PlannedModel, "uri" | 
 }
 
 /** Returns the model that a plan pins, if the spec names the same model. */
-export function plannedModel(
-  { spec }: JobContext,
-  { model }: { readonly model: PlannedModel },
-): PlannedModel | undefined {
+export function plannedModel(spec: JobSpec, { model }: { readonly model: PlannedModel }): PlannedModel | undefined {
   return model.uri === modelUri(spec.model) ? model : undefined;
 }
 
@@ -98,12 +97,12 @@ export function plannedModel(
  * Returns the model of the stored plan. It differs from the model that this attempt found if an alias moved while two
  * attempts were planning.
  */
-export async function modelOfPlan(context: JobContext, plan: Plan, found: Model): Promise<Model> {
-  const planned = plannedModel(context, plan);
+export async function modelOfPlan(job: PlacedSpec, models: Models, plan: Plan, found: Model): Promise<Model> {
+  const planned = plannedModel(job.spec, plan);
   const isPlanned =
     planned === undefined ||
     (planned.sha256 === found.sha256 && tokenizerDifference(planned, tokenizersOf(found)) === undefined);
-  return isPlanned ? found : (await openPinnedModel(context, planned)).model;
+  return isPlanned ? found : (await openPinnedModel(job, models, planned)).model;
 }
 
 /** How a tokenizer differs from the planned one, as its URI and a text; undefined: none does. */
@@ -131,18 +130,18 @@ export function digestsOf(model: Model): FoundDigests {
  * without those that only a registry or a server knows. A finished run asks neither, because a moved alias does not
  * concern its rows.
  */
-export async function digestsIfThere(context: JobContext, planned?: PlannedModel): Promise<FoundDigests> {
-  const { path = "", server, sha256 } = context.spec.model;
+export async function digestsIfThere(job: PlacedSpec, models: Models, planned?: PlannedModel): Promise<FoundDigests> {
+  const { path = "", server, sha256 } = job.spec.model;
   const isElsewhere = server !== undefined || isRegistryUri(path);
   const modelSha256 = isElsewhere
     ? sha256
-    : await unlessGone(async () => (await findModel(context, planned)).model.sha256);
+    : await unlessGone(async () => (await findModel(job, models, planned)).model.sha256);
   const tokenizers: PinnedFile[] = [];
-  for (const uri of tokenizerUris(context.spec.model).keys()) {
+  for (const uri of tokenizerUris(job.spec.model).keys()) {
     const pin = planned?.tokenizers?.find((one) => one.uri === uri);
     const found = isRegistryUri(uri)
       ? undefined
-      : await unlessGone(async () => (await context.resolveTokenizer(uri, pin)).sha256);
+      : await unlessGone(async () => (await models.resolveTokenizer(uri, pin)).sha256);
     tokenizers.push(...(found === undefined ? [] : [{ uri, sha256: found }]));
   }
   return { modelSha256, tokenizers };
@@ -167,8 +166,8 @@ export interface LoadingEngine extends AsyncDisposable {
 }
 
 /** Begins to open an engine. Disposing waits until it is open, and closes it; a second time does nothing. */
-export function loadEngine(context: ScoringContext, model: Model, need: EngineNeed): LoadingEngine {
-  const engine = awaitedLater(context.openEngine(model, need));
+export function loadEngine(models: Models, model: Model, need: EngineNeed): LoadingEngine {
+  const engine = awaitedLater(models.openEngine(model, need));
   let closed: Promise<void> | undefined;
   const close = async (): Promise<void> => {
     await (await ifOpened(engine))?.[Symbol.asyncDispose]();
@@ -184,11 +183,11 @@ export function loadEngine(context: ScoringContext, model: Model, need: EngineNe
 
 /** Begins to load the model of a run. */
 export function beginLoading(
-  context: JobContext,
+  models: Models,
   { listing, model }: { readonly listing: Listing; readonly model: Model },
 ): LoadingEngine {
   const inputBytes = listing.shards.reduce((sum, { sizeBytes }) => sum + sizeBytes, 0);
-  return loadEngine(context, model, { inputBytes });
+  return loadEngine(models, model, { inputBytes });
 }
 
 /** Waits for both, then returns both results. If both fail, throws the error of the first. */

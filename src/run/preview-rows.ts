@@ -1,3 +1,4 @@
+import type { JobSpec } from "../job/jobfile/job-spec.js";
 import { type ColumnRef, type Contract, featureColumns } from "../models/binding/contract.js";
 import type { OutputRows, RejectedRow } from "../columns/types.js";
 import type { Plan } from "./plan/plan.js";
@@ -5,7 +6,7 @@ import { rowsOfSpans, spanCount } from "./plan/spans.js";
 import type { Engine } from "../models/engine.js";
 import type { Decoder } from "../formats/format.js";
 import type { ShownRows } from "../report/preview-text.js";
-import type { JobContext } from "../flow/context.js";
+import type { Job, OpenedJob } from "../flow/context.js";
 import { warnOfUnmatched, wholeInput } from "./input.js";
 import { loadEngine, openPinnedModel } from "./model.js";
 import { planRun } from "./planning.js";
@@ -50,16 +51,18 @@ const drawsPerRow = 4;
  * Scores the first rows of the input as a run does, and writes nothing to the target.
  * @throws JobError the errors of planning and scoring
  */
-export async function previewRows(given: JobContext, options: PreviewOptions): Promise<PreviewedRows> {
-  const context = narrowed(given, options.where);
-  const listing = await wholeInput(context);
-  warnOfUnmatched(context, listing);
-  const resolved = await openPinnedModel(context);
-  await using loading = loadEngine(context, resolved.model, { inputBytes: 0 });
-  await using decoder = await context.openDecoder(listing.folders);
+export async function previewRows(opened: OpenedJob, options: PreviewOptions): Promise<PreviewedRows> {
+  const job = narrowed(opened.job, options.where);
+  const previewed = { ...opened, job };
+  const { input, models } = opened;
+  const listing = await wholeInput(job, input.source);
+  warnOfUnmatched(opened.reporter.log, listing);
+  const resolved = await openPinnedModel(job, models);
+  await using loading = loadEngine(models, resolved.model, { inputBytes: 0 });
+  await using decoder = await input.openDecoder(listing.folders);
   const { engine } = loading;
-  const { plan: planned } = await planRun(context, {
-    runId: context.base,
+  const { plan: planned } = await planRun(previewed, {
+    runId: job.base,
     listed: listing.shards,
     table: listing.table,
     decoder,
@@ -71,8 +74,8 @@ export async function previewRows(given: JobContext, options: PreviewOptions): P
   const tools = { plan, engine: await engine, decoder };
   const { spans, limit, drawn } =
     options.sample === undefined
-      ? { spans: await firstRows(context, tools, options.limit), limit: options.limit, drawn: undefined }
-      : await sampledRows(context, tools, options.sample);
+      ? { spans: await firstRows(previewed, tools, options.limit), limit: options.limit, drawn: undefined }
+      : await sampledRows(previewed, tools, options.sample);
   const found = [...spans].toSorted(([one], [other]) => one - other).map(([, span]) => span);
   return {
     carried: planned.contract.passthrough.map(({ column }) => column),
@@ -91,16 +94,17 @@ interface PreviewTools {
   readonly decoder: Decoder;
 }
 
-async function firstRows(context: JobContext, tools: PreviewTools, limit: number): Promise<Spans> {
-  const { where } = context.spec.input;
-  const commitRows = where === undefined || isPaid(context) ? limit : Math.max(limit, filteredSpanRows);
+async function firstRows(opened: OpenedJob, tools: PreviewTools, limit: number): Promise<Spans> {
+  const { job } = opened;
+  const { where } = job.spec.input;
+  const commitRows = where === undefined || isPaid(job.spec) ? limit : Math.max(limit, filteredSpanRows);
   const plan = { ...tools.plan, commitRows };
   const spans: Spans = new Map();
   const count = spanCount(plan);
   // Each step reads twice as many spans, because rows that match a condition may be anywhere.
   for (let from = 0, to = 1; from < count && rowsIn(spans) < limit; from = to, to = Math.min(count, 2 * to + 1)) {
     const ranges = [rowsOfSpans(plan, { from, to })];
-    await scoreWithoutPublishing(context, { ...tools, plan, ranges }, ({ index }, output) => {
+    await scoreWithoutPublishing(opened, { ...tools, plan, ranges }, ({ index }, output) => {
       spans.set(index, { rows: rowsOf(output.rows, limit), rejects: output.rejects });
     });
   }
@@ -113,24 +117,25 @@ async function firstRows(context: JobContext, tools: PreviewTools, limit: number
  * not depend on the size of the input.
  */
 async function sampledRows(
-  context: JobContext,
+  opened: OpenedJob,
   tools: PreviewTools,
   { rows: wanted, seed }: Sampling,
 ): Promise<{ readonly spans: Spans; readonly limit: number; readonly drawn: PreviewedRows["drawn"] }> {
+  const { job } = opened;
   const plan = { ...tools.plan, commitRows: 1 };
   const { rows: all } = plan.input;
   const draw = drawRows(all, seed);
   const most = Math.min(all, Math.max(mostDraws, drawsPerRow * wanted));
   // A condition takes a query for each range of rows: a small input is read whole.
-  const readsAll = context.spec.input.where !== undefined && all <= filteredSpanRows && !isPaid(context);
+  const readsAll = job.spec.input.where !== undefined && all <= filteredSpanRows && !isPaid(job.spec);
   const spans: Spans = new Map();
   for (let found = 0; found < wanted && draw.rows.length < most; found = rowsIn(spans)) {
     const { length } = draw.rows;
     const missing = wanted - found;
-    const likely = isPaid(context) || length === 0 ? missing : Math.ceil((missing * (length + 1)) / (found + 1));
+    const likely = isPaid(job.spec) || length === 0 ? missing : Math.ceil((missing * (length + 1)) / (found + 1));
     const drawn = draw.more(readsAll ? all : Math.min(likely, most - length));
     const ranges = rangesOfRows(drawn);
-    await scoreWithoutPublishing(context, { ...tools, plan, ranges }, ({ index }, { rows, rejects }) => {
+    await scoreWithoutPublishing(opened, { ...tools, plan, ranges }, ({ index }, { rows, rejects }) => {
       if (rows.rowCount + rejects.length > 0) {
         spans.set(index, { rows: rowsOf(rows, 1), rejects });
       }
@@ -143,7 +148,7 @@ async function sampledRows(
 }
 
 /** Whether predictions cost money. */
-function isPaid({ spec }: JobContext): boolean {
+function isPaid(spec: JobSpec): boolean {
   return spec.model.prompt !== undefined;
 }
 
@@ -155,15 +160,15 @@ function rowsIn(spans: Spans): number {
 }
 
 /** Returns the job with the second condition, without checks. */
-function narrowed(context: JobContext, where: string | undefined): JobContext {
-  const { spec } = context;
+function narrowed(job: Job, where: string | undefined): Job {
+  const { spec } = job;
   const own = spec.input.where;
   const joined = where === undefined || own === undefined ? (where ?? own) : `(${own}\n) and (${where}\n)`;
   const option = own === undefined ? "--where" : "--where and input.where";
   return {
-    ...context,
+    ...job,
     spec: { ...spec, checks: undefined, input: { ...spec.input, where: joined } },
-    where: (path) => (where !== undefined && path.join(".") === "input.where" ? option : context.where(path)),
+    where: (path) => (where !== undefined && path.join(".") === "input.where" ? option : job.where(path)),
   };
 }
 

@@ -1,3 +1,5 @@
+import type { Source } from "../sources/source.js";
+import type { JobSpec } from "../job/jobfile/job-spec.js";
 import { count } from "../base/shown-numbers.js";
 import type { Contract } from "../models/binding/contract.js";
 import { type ModelTraits, batchDependence } from "../models/binding/model-facts.js";
@@ -11,7 +13,15 @@ import { nextRunId } from "./plan/identity.js";
 import type { ListedShard } from "./plan/compare.js";
 import type { Plan, PlannedChecks, RunId } from "./plan/plan.js";
 import type { PlanEstimate } from "../report/plan-text.js";
-import { type JobContext, type ScoringContext, atKey } from "../flow/context.js";
+import {
+  atKey,
+  type OpenedJob,
+  type Models,
+  type PlacedSpec,
+  type Input,
+  type Job,
+  type Log,
+} from "../flow/context.js";
 import type { RunSink, StoredPlan } from "../targets/target.js";
 import { checkGolden, pinGolden } from "./golden.js";
 import { openPinnedModel, plannedModel } from "./model.js";
@@ -45,11 +55,12 @@ import { type SampledSum, samplingError } from "../base/sampling.js";
  * Makes the plan that `run` would make now, whether or not the target has one. Where `run` does not need that plan, as
  * the run that is there needs neither input nor model, what prevents it is a line of `untried`. Writes nothing.
  */
-export async function previewPlan(context: JobContext, check: StoredRunCheck): Promise<Preview> {
+export async function previewPlan(opened: OpenedJob, check: StoredRunCheck): Promise<Preview> {
+  const { attempt } = opened;
   if (check.next === "plan" || check.next === "resume") {
-    return await previewNew(context, check);
+    return await previewNew(opened, check);
   }
-  const made = await orFailure(context, () => previewNew(context, check));
+  const made = await orFailure(attempt.signal, () => previewNew(opened, check));
   return "failed" in made ? { untried: [planFailed(made)] } : made;
 }
 
@@ -58,25 +69,27 @@ function planFailed({ failed }: Failure): string {
 }
 
 /** A run that is resumed is planned with its own model, and although its input is not whole. */
-async function previewNew(context: JobContext, { next, stored }: StoredRunCheck): Promise<PreviewedPlan> {
-  const { spec } = context;
-  const runId = stored === undefined || next === "end" ? context.base : idOfNext(stored, next);
+async function previewNew(opened: OpenedJob, { next, stored }: StoredRunCheck): Promise<PreviewedPlan> {
+  const { job, input, models, attempt, reporter } = opened;
+  const { spec } = job;
+  const runId = stored === undefined || next === "end" ? job.base : idOfNext(stored, next);
   const resumed = next === "resume" ? stored : undefined;
-  const listing = resumed === undefined ? await wholeInput(context) : await listInput(context, resumed.plan);
-  warnOfUnmatched(context, listing);
-  const resolved = await openPinnedModel(context, resumed && plannedModel(context, resumed.plan));
-  const { engine: opened, untried } = await openForPlan(context, resolved.model);
-  await using engine = opened;
-  await using decoder = await context.openDecoder(listing.folders);
+  const listing =
+    resumed === undefined ? await wholeInput(job, input.source) : await listInput(job, input.source, resumed.plan);
+  warnOfUnmatched(reporter.log, listing);
+  const resolved = await openPinnedModel(job, models, resumed && plannedModel(spec, resumed.plan));
+  const { engine: open, untried } = await openForPlan(models, resolved.model);
+  await using engine = open;
+  await using decoder = await input.openDecoder(listing.folders);
   const tools = { decoder, resolved, engine: Promise.resolve(engine) };
   const make = async (): Promise<PreviewedPlan> => {
-    const { plan, second } = await planRun(context, { runId, listed: listing.shards, table: listing.table, ...tools });
-    return { plan, second, ...(await estimateRun(context, { plan, engine, decoder })) };
+    const { plan, second } = await planRun(opened, { runId, listed: listing.shards, table: listing.table, ...tools });
+    return { plan, second, ...(await estimateRun(opened, { plan, engine, decoder })) };
   };
-  const made = resumed === undefined ? await make() : await madeOrStored(context, resumed.plan, make);
+  const made = resumed === undefined ? await make() : await madeOrStored(attempt.signal, resumed.plan, make);
   const { plan, second, estimate } = made;
   if (spec.model.server === undefined) {
-    await checkGolden(context, { plan: resumed?.plan ?? plan, engine });
+    await checkGolden(opened, { plan: resumed?.plan ?? plan, engine });
   }
   const all = [...untried, ...made.untried, ...untriedAtServer(plan, engine)];
   return { plan, second, estimate, untried: all };
@@ -89,11 +102,11 @@ function idOfNext({ plan: { runId } }: StoredPlan, next: StoredRunCheck["next"])
 
 /** Makes the plan of a new run; the stored plan, which `run` goes on with, takes its place where none can be made. */
 async function madeOrStored(
-  context: JobContext,
+  signal: AbortSignal,
   plan: Plan,
   make: () => Promise<PreviewedPlan>,
 ): Promise<PreviewedPlan> {
-  const made = await orFailure(context, make);
+  const made = await orFailure(signal, make);
   return "failed" in made ? { plan, second: undefined, estimate: undefined, untried: [planFailed(made)] } : made;
 }
 
@@ -102,14 +115,14 @@ async function madeOrStored(
  * GPU fails, which another attempt may not meet, the model is opened on the CPU, and a line says so.
  */
 async function openForPlan(
-  context: JobContext,
+  models: Models,
   model: Model,
 ): Promise<{ readonly engine: Engine; readonly untried: readonly string[] }> {
   try {
-    return { engine: await context.openEngine(model, { inputBytes: 0 }), untried: [] };
+    return { engine: await models.openEngine(model, { inputBytes: 0 }), untried: [] };
   } catch (error) {
     if (error instanceof JobError && error.code === "DEVICE") {
-      const engine = await context.openEngine(model, { inputBytes: 0, preview: true });
+      const engine = await models.openEngine(model, { inputBytes: 0, preview: true });
       const why = `whether the model runs on the GPU: ${error.message}; this plan was made on the CPU`;
       return { engine, untried: [why] };
     }
@@ -124,13 +137,13 @@ const scoredByServer = "the golden rows, which a server would score";
  * so.
  * @throws JobError FILE_MISSING
  */
-export async function untriedGolden(context: JobContext): Promise<string[]> {
-  const golden = await pinGolden(context);
+export async function untriedGolden(job: PlacedSpec, input: Input, signal: AbortSignal): Promise<string[]> {
+  const golden = await pinGolden(job, input, signal);
   if (golden === undefined) {
     return [];
   }
   return [
-    context.spec.model.server === undefined
+    job.spec.model.server === undefined
       ? `the golden rows of ${golden.uri}; infer-batch plan scores them`
       : scoredByServer,
   ];
@@ -168,8 +181,9 @@ interface SchemaPreview {
 }
 
 /** Reads what a binding is made from. @throws JobError FILE_MISSING if there is no shard */
-export async function previewSchema(context: JobContext): Promise<SchemaPreview> {
-  const found = await lookAtFirst(context, async ({ resolved, engine, seen }) => ({
+export async function previewSchema(opened: OpenedJob): Promise<SchemaPreview> {
+  const { job } = opened;
+  const found = await lookAtFirst(opened, async ({ resolved, engine, seen }) => ({
     model: resolved.model.name,
     shard: seen.name,
     sha256: resolved.model.sha256,
@@ -179,7 +193,7 @@ export async function previewSchema(context: JobContext): Promise<SchemaPreview>
     columns: seen.columns,
   }));
   if (found === undefined) {
-    throw new JobError("FILE_MISSING", `looking for input files: ${noShards(context.spec)}`, {
+    throw new JobError("FILE_MISSING", `looking for input files: ${noShards(job.spec)}`, {
       hint: "infer-batch reads the columns of one file; name existing files, such as those of an earlier day",
     });
   }
@@ -187,18 +201,24 @@ export async function previewSchema(context: JobContext): Promise<SchemaPreview>
 }
 
 /** Binds the model to the first shard, as `run` would; undefined if there is no shard. Writes nothing. */
-export async function previewContract(context: JobContext): Promise<Contract | undefined> {
-  return await lookAtFirst(context, async (first) => await bindFirst(context, first));
+export async function previewContract(opened: OpenedJob): Promise<Contract | undefined> {
+  const { job, input, reporter } = opened;
+  return await lookAtFirst(opened, async (first) => await bindFirst(job, input.source, reporter.log, first));
 }
 
-async function bindFirst(context: JobContext, { seen, decoder, engine, resolved }: FirstShard): Promise<Contract> {
+async function bindFirst(
+  job: Job,
+  source: Source,
+  log: Log,
+  { seen, decoder, engine, resolved }: FirstShard,
+): Promise<Contract> {
   const { model } = resolved;
-  const contract = await bindFirstShard(context, seen, { decoder, model, engine });
-  warnOfModel(context, resolved, engine.signature);
-  warnOfFolders(context, contract);
+  const contract = await bindFirstShard(job, source, seen, { decoder, model, engine });
+  warnOfModel(job.spec, log, resolved, engine.signature);
+  warnOfFolders(job, log, contract);
   const dependence = batchDependence(model.traits);
   if (dependence !== undefined) {
-    context.log.warn(dependence);
+    log.warn(dependence);
   }
   return contract;
 }
@@ -207,18 +227,22 @@ async function bindFirst(context: JobContext, { seen, decoder, engine, resolved 
  * Plans a run over the first shard alone, to check the target with; undefined if there is no shard. How many rows there
  * are, and how old they are, does not matter. Writes nothing.
  */
-export async function previewFirst(context: JobContext): Promise<PlannedRuns | undefined> {
-  const { input } = context.spec;
-  const spec = { ...context.spec, checks: undefined, input: { ...input, min_rows: 0, freshness: undefined } };
-  const silent = { ...context, spec, log: { info() {}, warn() {}, debug() {} } };
-  await openTokenCounter(context); // whether its file is there
-  return await lookAtFirst(context, async (first) => {
-    await bindFirst(context, first);
-    const { decoder, resolved, engine, shard } = first;
-    const opened = Promise.resolve(engine);
-    const planned = await planRun(silent, { runId: context.base, listed: [shard], decoder, resolved, engine: opened });
-    await requireFitting(context, planned.plan.contract);
-    await pinProfile(context); // whether the file of `checks.baseline` is a profile
+export async function previewFirst(opened: OpenedJob): Promise<PlannedRuns | undefined> {
+  const { job, input, models, reporter, queries } = opened;
+  const spec = { ...job.spec, checks: undefined, input: { ...job.spec.input, min_rows: 0, freshness: undefined } };
+  const silent = {
+    ...opened,
+    job: { ...job, spec },
+    reporter: { ...reporter, log: { info() {}, warn() {}, debug() {} } },
+  };
+  await openTokenCounter(job, models); // whether its file is there
+  return await lookAtFirst(opened, async (first) => {
+    await bindFirst(job, input.source, reporter.log, first);
+    const { decoder, resolved, shard } = first;
+    const engine = Promise.resolve(first.engine);
+    const planned = await planRun(silent, { runId: job.base, listed: [shard], decoder, resolved, engine });
+    await requireFitting(job, queries, planned.plan.contract);
+    await pinProfile(job, input); // whether the file of `checks.baseline` is a profile
     return planned;
   });
 }
@@ -231,27 +255,29 @@ interface FirstShard {
   readonly seen: SeenSchema;
 }
 
-async function lookAtFirst<T>(context: JobContext, look: (first: FirstShard) => Promise<T>): Promise<T | undefined> {
-  const { spec, source } = context;
-  const resolved = await openPinnedModel(context);
-  const listing = await listInput(context);
+async function lookAtFirst<T>(opened: OpenedJob, look: (first: FirstShard) => Promise<T>): Promise<T | undefined> {
+  const { job, input, models, reporter } = opened;
+  const { source } = input;
+  const { spec } = job;
+  const resolved = await openPinnedModel(job, models);
+  const listing = await listInput(job, source);
   const [shard] = listing.shards;
   // A folder that does not exist yet is no fault of the spec.
-  await (shard === undefined ? requireListed(context, listing) : requireWhole(context, listing));
-  warnOfUnmatched(context, listing);
-  await using engine = await context.openEngine(resolved.model, { inputBytes: 0, preview: true });
+  await (shard === undefined ? requireListed(job, listing) : requireWhole(job, source, listing));
+  warnOfUnmatched(reporter.log, listing);
+  await using engine = await models.openEngine(resolved.model, { inputBytes: 0, preview: true });
   if (shard === undefined) {
     return undefined;
   }
-  await using decoder = await context.openDecoder(listing.folders);
-  await using opened = await source.open(shard);
-  for await (const footer of decoder.footers([opened])) {
+  await using decoder = await input.openDecoder(listing.folders);
+  await using file = await source.open(shard);
+  for await (const footer of decoder.footers([file])) {
     return await look({
       shard,
       decoder,
       resolved,
       engine,
-      seen: seenSchema(spec, { shard, file: opened }, footer),
+      seen: seenSchema(spec, { shard, file }, footer),
     });
   }
   return undefined;
@@ -273,9 +299,10 @@ interface TargetCheck {
  * @throws JobError the error that `run` would end with. Not thrown: transient errors, and errors of a held run, which
  * `checkStoredRun` returns
  */
-export async function checkTarget(context: JobContext, plan: Plan | undefined, isNew = false): Promise<TargetCheck> {
+export async function checkTarget(opened: OpenedJob, plan: Plan | undefined, isNew = false): Promise<TargetCheck> {
+  const { job, sink } = opened;
   return await orUntried("the target", async () => {
-    const state = await runState(context);
+    const state = await runState(opened);
     const { status } = state;
     if (state.error !== undefined && status !== "held") {
       throw state.error;
@@ -283,15 +310,15 @@ export async function checkTarget(context: JobContext, plan: Plan | undefined, i
     const isPlanned = !isNew && (status === "unfinished" || status === "approved");
     const isRehearsed = plan !== undefined && (isNew || isPlanned || status === "not_planned");
     try {
-      return { state, untried: isRehearsed ? await context.sink.rehearse(plan, isPlanned) : [] };
+      return { state, untried: isRehearsed ? await sink.rehearse(plan, isPlanned) : [] };
     } catch (error) {
-      throw error instanceof JobError && error.code === "OUTPUT_NEWER" ? atRun(context, error, isPlanned) : error;
+      throw error instanceof JobError && error.code === "OUTPUT_NEWER" ? atRun(job, error, isPlanned) : error;
     }
   });
 }
 
 /** A dry run has no `--allow-older`: its hint names the command that has it, and no rows that are committed yet. */
-function atRun({ command, spec }: JobContext, error: JobError, isPlanned: boolean): JobError {
+function atRun({ command, spec }: Job, error: JobError, isPlanned: boolean): JobError {
   const hint = error.hint?.replace("run the same command with", () => command(spec.params));
   return reworded(error, {
     hint: isPlanned ? hint : hint?.replace(", and so do the rows that this run has committed", ""),
@@ -320,8 +347,9 @@ interface StoredRunCheck {
  * what was decided on it. Changes nothing.
  * @throws JobError that `run` ends with before it knows which run the target has, unless a retry may succeed
  */
-export async function checkStoredRun(context: JobContext): Promise<StoredRunCheck> {
-  const { sink, base } = context;
+export async function checkStoredRun(opened: OpenedJob): Promise<StoredRunCheck> {
+  const { job, sink } = opened;
+  const { base } = job;
   const none = { next: "plan", isReached: true, untried: [] } as const;
   const found = await orUntried("the target", async () => ({
     stored: await sink.find(base),
@@ -335,10 +363,10 @@ export async function checkStoredRun(context: JobContext): Promise<StoredRunChec
   }
   const offered = await orUntried("the run that the target has", async () => {
     try {
-      return { next: await nextOf(context, stored) };
+      return { next: await nextOf(opened, stored) };
     } catch (error) {
       if (error instanceof JobError && error.exitCode !== 75) {
-        return { next: "end", refusal: spellOut(context, error) } as const;
+        return { next: "end", refusal: spellOut(job, error) } as const;
       }
       throw error;
     }
@@ -347,23 +375,24 @@ export async function checkStoredRun(context: JobContext): Promise<StoredRunChec
 }
 
 /** What `run` does with a run that the target has. @throws JobError that it ends with because of that run */
-async function nextOf(context: JobContext, stored: StoredPlan): Promise<StoredRunCheck["next"]> {
+async function nextOf(opened: OpenedJob, stored: StoredPlan): Promise<StoredRunCheck["next"]> {
+  const { job, sink, input, attempt, reporter } = opened;
   if (stored.pruned !== undefined) {
-    refusePruned(context, stored.pruned);
+    refusePruned(job, attempt, stored.pruned);
   }
-  const run = await context.sink.open(stored);
-  refuseElsewhere(context, run);
+  const run = await sink.open(stored);
+  refuseElsewhere(job, sink, run);
   const step = runStep(latestRun(run), false);
   switch (step.kind) {
     case "refuse":
-      throw unfinishedErasure(context, run.plan);
+      throw unfinishedErasure(job, run.plan);
     case "report":
-      throw await decidedError(context, run, step.state);
+      throw await decidedError(job, sink, reporter.log, run, step.state);
     case "compare with plan":
-      await checkPublished(context, run, await listPublished(context, run.plan));
+      await checkPublished(opened, run, await listPublished(job, input.source, run.plan));
       return "end";
     case "score":
-      return await nextOfUnfinished(context, run);
+      return await nextOfUnfinished(opened, run);
     case "publish":
       return "finish";
     case "open next":
@@ -374,14 +403,15 @@ async function nextOf(context: JobContext, stored: StoredPlan): Promise<StoredRu
 }
 
 /** What `run` does with an unfinished run. @throws JobError if it cannot go on, and `run` would not begin another one in its place */
-async function nextOfUnfinished(context: JobContext, run: RunSink): Promise<StoredRunCheck["next"]> {
+async function nextOfUnfinished(opened: OpenedJob, run: RunSink): Promise<StoredRunCheck["next"]> {
+  const { job, sink, input, attempt } = opened;
   try {
-    const { model } = await checkResumable(context, run, await listInput(context, run.plan));
-    checkRejects(context, run);
+    const { model } = await checkResumable(opened, run, await listInput(job, input.source, run.plan));
+    checkRejects(job.spec, run);
     return model === undefined ? "finish" : "resume";
   } catch (error) {
     const isChange = error instanceof JobError && error.exitCode === 66;
-    if (isChange && (await hasOnlyFailed(context, run))) {
+    if (isChange && (await hasOnlyFailed(job.spec, sink, attempt, run))) {
       return "plan";
     }
     throw error;
@@ -407,7 +437,7 @@ async function orUntried<T>(
  * Says what the checks of a run look at and what becomes of a run that fails one, then what it is compared with; nothing
  * without `checks`. A plan that was made without them has the first line only.
  */
-export function plannedChecks({ spec }: Pick<ScoringContext, "spec">, plan: Plan): string[] {
+export function plannedChecks(spec: JobSpec, plan: Plan): string[] {
   const { checks } = spec;
   if (checks === undefined) {
     return [];
@@ -438,7 +468,7 @@ export function plannedChecks({ spec }: Pick<ScoringContext, "spec">, plan: Plan
 
 /** Says what a planned run is compared with, and where comparisons only warn, a line each. */
 function comparedLines(
-  checks: NonNullable<ScoringContext["spec"]["checks"]>,
+  checks: NonNullable<JobSpec["checks"]>,
   plan: Pick<Plan, "params" | "dateParam" | "staged" | "model"> & { readonly checks: PlannedChecks },
 ): string[] {
   const canHold = checks.on_fail === "hold";
@@ -494,7 +524,8 @@ interface RunEstimate {
  * Estimates what a run will take, from the prompts of some rows that are spread over its table. Nothing is asked. Where
  * the tokenizer of the spec cannot be loaded, which no run needs, bytes are counted.
  */
-async function estimateRun(context: JobContext, { plan, engine, decoder }: EstimateOptions): Promise<RunEstimate> {
+async function estimateRun(opened: OpenedJob, { plan, engine, decoder }: EstimateOptions): Promise<RunEstimate> {
+  const { job, models, attempt } = opened;
   const { paid } = engine;
   const all = plan.input.rows;
   if (paid === undefined || all === 0) {
@@ -502,16 +533,16 @@ async function estimateRun(context: JobContext, { plan, engine, decoder }: Estim
   }
   const ranges = [{ rowStart: 0, rowEnd: plan.input.rows }];
   const tools = { plan, engine, decoder };
-  const sample = await sampleRows(context, { ...tools, ranges, count: measuredRows });
+  const sample = await sampleRows(opened, { ...tools, ranges, count: measuredRows });
   const { rows, read, places } = sample;
-  const found = await orFailure(context, () => openTokenCounter(context));
+  const found = await orFailure(attempt.signal, () => openTokenCounter(job, models));
   const [countTokens, untried] =
     found !== undefined && "failed" in found ? [undefined, [`tokens were not counted: ${found.failed}`]] : [found, []];
   const tokens = await tokensOf(paid, sample, countTokens);
   const inTexts = tokens.reduce((sum, size) => sum + size, 0) / Math.max(1, rows.length);
   const requests = Math.round((all * rows.length) / Math.max(1, read));
   const prompt = Math.round((inTexts + paid.templateTokens) * requests);
-  const tokenizer = countTokens && context.spec.model.prompt?.tokenizer;
+  const tokenizer = countTokens && job.spec.model.prompt?.tokenizer;
   const ofTokens = tokenizer === undefined ? errorOfBytes : paid.templateTokens / (inTexts + paid.templateTokens || 1);
   const most = paid.mostCompletionTokens;
   const completion = most === undefined ? undefined : most * requests;
@@ -562,9 +593,9 @@ async function tokensOf(
 }
 
 /** Loads the tokenizer that the spec names for estimates; undefined: it names none. @throws JobError of its file */
-async function openTokenCounter(context: ScoringContext): Promise<CountTokens | undefined> {
-  const { loadTokenCounter } = context;
-  return loadTokenCounter && (await atKey(context, ["model", "prompt", "tokenizer"], loadTokenCounter));
+async function openTokenCounter(job: PlacedSpec, models: Models): Promise<CountTokens | undefined> {
+  const { loadTokenCounter } = models;
+  return loadTokenCounter && (await atKey(job, ["model", "prompt", "tokenizer"], loadTokenCounter));
 }
 
 /** What could not be done, in place of its result. */
@@ -574,7 +605,7 @@ interface Failure {
 }
 
 /** Does what a dry run can do without: returns the message of the JobError that `work` ends with, unless a signal ended it. */
-async function orFailure<T>({ signal }: Pick<JobContext, "signal">, work: () => Promise<T>): Promise<T | Failure> {
+async function orFailure<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T | Failure> {
   try {
     return await work();
   } catch (error) {

@@ -3,7 +3,7 @@ import type { Decoder, LegacyDates, ShardFile, ShardFooter, ShardSchema } from "
 import type { ListedShard } from "./plan/compare.js";
 import { partitionColumns } from "./plan/partitions.js";
 import type { Plan, PlannedShard } from "./plan/plan.js";
-import { type JobContext, atKey } from "../flow/context.js";
+import { type Input, atKey, type OpenedJob, type Log, type Job, type Attempt } from "../flow/context.js";
 import type { JobSpec } from "../job/jobfile/job-spec.js";
 import type { OpenShard, Source } from "../sources/source.js";
 import { count, showDuration } from "../base/shown-numbers.js";
@@ -55,7 +55,7 @@ export interface SeenShards {
  * Whether planning may reject the input, for too few or too old rows. The input is then read before the model is
  * loaded.
  */
-export function mayNotBeReady({ spec: { input } }: JobContext, listed: readonly ListedShard[]): boolean {
+export function mayNotBeReady({ input }: JobSpec, listed: readonly ListedShard[]): boolean {
   return listed.length === 0 || input.wait !== undefined || input.min_rows > 1 || input.freshness !== undefined;
 }
 
@@ -65,25 +65,26 @@ export function mayNotBeReady({ spec: { input } }: JobContext, listed: readonly 
  * changes while it is read
  */
 export async function readShards(
-  context: JobContext,
+  opened: OpenedJob,
   decoder: Decoder,
   listed: readonly ListedShard[],
 ): Promise<SeenShards> {
-  const { name, input } = context.spec;
+  const { job } = opened;
+  const { name, input } = job.spec;
   const path = input.path.join(", ");
   if (listed.length === 0) {
-    throw new JobError("INPUT_NOT_READY", `planning ${name}: ${noShards(context.spec)}`, { hint: laterInputHint });
+    throw new JobError("INPUT_NOT_READY", `planning ${name}: ${noShards(job.spec)}`, { hint: laterInputHint });
   }
-  const seen = await readFooters(context, decoder, listed).catch((error: unknown) => {
-    throw inputChangedWhilePlanning(error, context.spec);
+  const seen = await readFooters(opened, decoder, listed).catch((error: unknown) => {
+    throw inputChangedWhilePlanning(error, job.spec);
   });
   const rows = listed.reduce((sum, { ofTable }) => sum - (ofTable?.removedRows ?? 0), seen.rows);
   if (rows < input.min_rows) {
     const found = `${path} has ${count(rows, "row")} in ${count(listed.length, "file")}, input.min_rows is ${input.min_rows}`;
     throw new JobError("INPUT_NOT_READY", `planning ${name}: ${found}`, { hint: laterInputHint });
   }
-  await checkFreshness(context, decoder, seen).catch((error: unknown) => {
-    throw inputChangedWhilePlanning(error, context.spec);
+  await checkFreshness(opened, decoder, seen).catch((error: unknown) => {
+    throw inputChangedWhilePlanning(error, job.spec);
   });
   return seen;
 }
@@ -113,25 +114,27 @@ async function openAll(source: Pick<Source, "open">, shards: readonly ListedShar
   return opened;
 }
 
-async function readFooters(context: JobContext, decoder: Decoder, listed: readonly ListedShard[]): Promise<SeenShards> {
+async function readFooters(opened: OpenedJob, decoder: Decoder, listed: readonly ListedShard[]): Promise<SeenShards> {
+  const { spec } = opened.job;
+  const { source, filesAtOnce } = opened.input;
+  const { signal } = opened.attempt;
   const shards: PlannedShard[] = [];
   const encrypted = new Map<string, string>();
   const nulls = new Map<string, number>();
   const partitionDates = new Set<string>();
-  const verifying = context.spec.input.verify === "full" ? verifyShards(context, decoder) : undefined;
+  const verifying = spec.input.verify === "full" ? verifyShards(signal, opened.reporter.log, decoder) : undefined;
   /** Schemas by the columns of the file, then by the names of the folder columns: many shards share few. */
   const schemas = new Map<ShardSchema, Map<string, SeenSchema>>();
-  const { spec, source, signal } = context;
-  const concurrency = context.filesAtOnce(footerConcurrency);
+  const concurrency = filesAtOnce(footerConcurrency);
   for (let start = 0; start < listed.length; start += concurrency) {
     signal.throwIfAborted();
     const group = listed.slice(start, start + concurrency);
-    const opened = await openAll(source, group);
+    const files = await openAll(source, group);
     try {
       let index = 0;
-      for await (const footer of decoder.footers(opened)) {
+      for await (const footer of decoder.footers(files)) {
         const shard = group[index];
-        const file = opened[index];
+        const file = files[index];
         index += 1;
         if (shard !== undefined && file !== undefined) {
           const sha256 = await verifying?.shard(file);
@@ -159,7 +162,7 @@ async function readFooters(context: JobContext, decoder: Decoder, listed: readon
         throw new Error(`${index} footers came of ${group.length} shards`); // else rows would be left out
       }
     } finally {
-      await Promise.all(opened.map((shard) => shard[Symbol.asyncDispose]()));
+      await Promise.all(files.map((shard) => shard[Symbol.asyncDispose]()));
     }
   }
   verifying?.logSummary();
@@ -234,18 +237,20 @@ const unitsMs = new Map<ColumnType, number>([
  * @throws JobError INPUT_NOT_READY for a value older than `error_after`; SPEC_INVALID for a column without dates;
  * SCHEMA_MISMATCH, SHARD_CORRUPT, INPUT_CHANGED
  */
-async function checkFreshness(context: JobContext, decoder: Decoder, seen: SeenShards): Promise<void> {
-  const { spec, log } = context;
+async function checkFreshness(opened: OpenedJob, decoder: Decoder, seen: SeenShards): Promise<void> {
+  const { job, input, attempt, reporter } = opened;
+  const { log } = reporter;
+  const { spec } = job;
   const { freshness } = spec.input;
   if (freshness === undefined) {
     return;
   }
-  const column = await atKey(context, columnKey, () => Promise.resolve(datedColumn(freshness.column, seen)));
-  const newest = await newestValue(context, decoder, { column, seen });
-  const reference = referenceOf(context);
+  const column = await atKey(job, columnKey, () => Promise.resolve(datedColumn(freshness.column, seen)));
+  const newest = await newestValue(input.source, attempt.signal, decoder, { column, seen });
+  const reference = referenceOf(job, attempt);
   const name = `\`${freshness.column}\``;
   if (newest === undefined) {
-    judgeAge(context, Number.POSITIVE_INFINITY, () => `no row of the input has a value in ${name}`);
+    judgeAge(spec, log, Number.POSITIVE_INFINITY, () => `no row of the input has a value in ${name}`);
     return;
   }
   const ms = instantOfValue(newest, column.type, spec.timezone);
@@ -253,11 +258,11 @@ async function checkFreshness(context: JobContext, decoder: Decoder, seen: SeenS
   const found = `the newest ${name} of the input is ${showValue(newest, column.type)}`;
   const describe = (ageText: string): string => (age > 0 ? `${found}, ${ageText} before ${reference.name}` : found);
   log.debug(describe(showAge(age)));
-  judgeAge(context, age, describe);
+  judgeAge(spec, log, age, describe);
 }
 
 /** Compares an age in seconds with the limits: warns, or throws. `describe`: says what was found, with the age as a text. */
-function judgeAge({ spec, log }: JobContext, age: number, describe: (ageText: string) => string): void {
+function judgeAge(spec: JobSpec, log: Log, age: number, describe: (ageText: string) => string): void {
   const { warn_after: warn = Number.POSITIVE_INFINITY, error_after: error = Number.POSITIVE_INFINITY } =
     spec.input.freshness ?? {};
   if (age > error) {
@@ -318,7 +323,8 @@ interface DatedShards {
 
 /** Returns the greatest value in the units of the column's type; undefined: all values are NULL. */
 async function newestValue(
-  context: JobContext,
+  source: Source,
+  signal: AbortSignal,
   decoder: Decoder,
   { column, seen: { shards, partitionDates } }: DatedShards,
 ): Promise<bigint | undefined> {
@@ -331,9 +337,9 @@ async function newestValue(
     );
   }
   let newest: bigint | undefined;
-  const tools = { source: context.source, decoder, projection: contractOf(column) };
+  const tools = { source: source, decoder, projection: contractOf(column) };
   for await (const window of windowsAhead(tools, wholeShards(shards))) {
-    context.signal.throwIfAborted();
+    signal.throwIfAborted();
     try {
       await window.there;
       for await (const { carried } of decoder.read(window.requests)) {
@@ -382,7 +388,7 @@ function maximum(so: bigint | undefined, column: Column | undefined): bigint | u
 }
 
 /** Returns the instant that ages are measured at: now, or the end of the logical date if that is earlier. */
-function referenceOf({ spec, dateParam, dateMs }: JobContext): { readonly ms: number; readonly name: string } {
+function referenceOf({ spec, dateParam }: Job, { dateMs }: Attempt): { readonly ms: number; readonly name: string } {
   const now = dateMs();
   const date = logicalDateOf({ params: spec.params, dateParam: dateParam ?? null });
   const end = date === undefined ? now : instantOf(Date.parse(`${date}T00:00:00Z`) + dayMs, spec.timezone);
@@ -451,7 +457,7 @@ interface ShardVerification {
   logSummary(): void;
 }
 
-function verifyShards({ log, signal }: JobContext, decoder: Decoder): ShardVerification {
+function verifyShards(signal: AbortSignal, log: Log, decoder: Decoder): ShardVerification {
   const seen = { shards: 0, pages: 0, checksums: 0 };
   return {
     async shard(shard) {
@@ -471,20 +477,23 @@ function verifyShards({ log, signal }: JobContext, decoder: Decoder): ShardVerif
 }
 
 /**
- * Wraps the source for `input.verify: full`: before this attempt first uses a shard, its digest must be the planned
+ * Wraps the input for `input.verify: full`: before this attempt first uses a shard, its digest must be the planned
  * one. If the plan has no digests, page checksums are checked instead.
  * @param digests by URI, computed while this attempt planned
  */
-export function verifyingSource(
-  { spec, source, log, signal }: JobContext,
+export function verifyingInput(
+  opened: OpenedJob,
   { plan, decoder, digests }: { plan: Plan; decoder: Decoder; digests: ReadonlyMap<string, string> },
-): Source {
-  if (spec.input.verify !== "full") {
-    return source;
+): Input {
+  const { job, input } = opened;
+  const { source } = input;
+  const { signal } = opened.attempt;
+  if (job.spec.input.verify !== "full") {
+    return input;
   }
   const planned = new Map(plan.input.shards.map(({ uri, sha256 }) => [uri, sha256]));
   if (plan.input.shards.some(({ sha256 }) => sha256 === undefined)) {
-    log.warn(
+    opened.reporter.log.warn(
       "input.verify: full: this run was planned with `pinned`, so its plan holds no digests; page checksums are checked, where the files have them",
     );
   }
@@ -502,19 +511,17 @@ export function verifyingSource(
       });
     }
   };
-  return {
-    ...source,
-    async open(shard) {
-      const opened = await source.open(shard);
-      const checked = checks.get(shard.uri) ?? check(shard.uri, opened);
-      checks.set(shard.uri, checked);
-      try {
-        await checked;
-        return opened;
-      } catch (error) {
-        await opened[Symbol.asyncDispose]();
-        throw error;
-      }
-    },
+  const open = async (shard: ListedShard): Promise<OpenShard> => {
+    const file = await source.open(shard);
+    const checked = checks.get(shard.uri) ?? check(shard.uri, file);
+    checks.set(shard.uri, checked);
+    try {
+      await checked;
+      return file;
+    } catch (error) {
+      await file[Symbol.asyncDispose]();
+      throw error;
+    }
   };
+  return { ...input, source: { ...source, open } };
 }

@@ -1,10 +1,12 @@
+import type { JobSpec } from "../job/jobfile/job-spec.js";
+import type { AttemptRecord } from "../report/attempt-record.js";
 import { count } from "../base/shown-numbers.js";
 import { type Contract, reuseColumn, scoredColumns } from "../models/binding/contract.js";
 import { type Column, bytesPerValue, showType } from "../columns/types.js";
 import type { FoundModel } from "../models/places/place.js";
 import type { PinnedRun, Plan } from "./plan/plan.js";
 import { type DatedRun, logicalDateOf, pinOf, runsOfSeries } from "./lifecycle/published-run.js";
-import type { JobContext, StoredRowsReader } from "../flow/context.js";
+import type { StoredRowsReader, OpenedJob, Job, Log } from "../flow/context.js";
 import { JobError, exitCodeOf, messageOf } from "../base/errors.js";
 import {
   type HashSeeds,
@@ -18,8 +20,8 @@ import {
 import { type SpanRange, spansOf } from "./plan/spans.js";
 import { pendingRanges } from "../flow/read.js";
 import type { Reuse } from "../flow/pack/row-reuse.js";
-import type { RunSink } from "../targets/target.js";
-import { mebibytes, storedShare } from "../base/memory-budget.js";
+import type { RunSink, Sink } from "../targets/target.js";
+import { mebibytes, storedShare, type MemoryBudget } from "../base/memory-budget.js";
 import { createRowHasher, hashWords } from "../columns/row-hash.js";
 import { createColumnBuilder } from "../columns/columns.js";
 import { sha256Of } from "../base/sha256.js";
@@ -30,10 +32,12 @@ import { sha256Of } from "../base/sha256.js";
  * @throws JobError USAGE for a model without a version, CONTRACT for a key that is no scalar
  */
 export async function planReuse(
-  context: JobContext,
+  opened: OpenedJob,
   { contract, resolved }: { readonly contract: Contract; readonly resolved: FoundModel },
 ): Promise<PinnedRun | null | undefined> {
-  const { spec, log } = context;
+  const { job, sink, attempt, reporter } = opened;
+  const { log } = reporter;
+  const { spec } = job;
   if (contract.reuse === undefined) {
     return undefined;
   }
@@ -45,21 +49,21 @@ export async function planReuse(
     );
   }
   requireScalarKey(contract);
-  if (context.newRun && !context.reuse) {
+  if (attempt.newRun && !attempt.reuse) {
     log.info("--new-run scores all rows; with --reuse, unchanged rows take their predictions from an earlier run");
     return null;
   }
-  const found = (await ownRun(context)) ?? (await lastOfSeries(context));
+  const found = (await ownRun(spec, sink)) ?? (await lastOfSeries(job, sink, log));
   return found === undefined ? null : pinOf(found);
 }
 
 /** The published run of the same params; undefined: there is none. */
-async function ownRun({ spec: { name: job, params }, sink }: JobContext): Promise<DatedRun | undefined> {
+async function ownRun({ name: job, params }: JobSpec, sink: Sink): Promise<DatedRun | undefined> {
   return runsOfSeries(await sink.published("here"), { job, params, dateParam: undefined }).at(-1);
 }
 
 /** The last published run of the series with an earlier date; undefined: there is none. */
-async function lastOfSeries({ spec, sink, dateParam, log }: JobContext): Promise<DatedRun | undefined> {
+async function lastOfSeries({ spec, dateParam }: Job, sink: Sink, log: Log): Promise<DatedRun | undefined> {
   const date = logicalDateOf({ params: spec.params, dateParam: dateParam ?? null });
   if (dateParam === undefined || date === undefined) {
     log.warn(
@@ -96,47 +100,51 @@ function requireScalarKey({ passthrough, reuse }: Contract): void {
  * @throws JobError USAGE where predictions cost money and not all rows fit
  */
 export async function openReuse(
-  context: JobContext,
+  opened: OpenedJob,
   { run, share }: { readonly run: RunSink; readonly share: SpanRange },
 ): Promise<Reuse | undefined> {
+  const { reporter } = opened;
   const { plan, spans } = run;
   const { contract, reuseFrom } = plan;
   if (contract.reuse === undefined) {
     return undefined;
   }
   const seeds = seedsOf(plan);
-  const timer = timerOf(context);
+  const timer = timerOf(reporter.record);
   const nothing = { contract, timer, hashing: { seeds } };
   const ranges = pendingRanges(spansOf(plan), spans, share);
   if (reuseFrom === undefined || reuseFrom === null || ranges.length === 0) {
     return nothing;
   }
   const sinceMs = timer.nowMs();
-  const filled = await readPublished(context, plan, { run: reuseFrom, seeds });
+  const filled = await readPublished(opened, plan, { run: reuseFrom, seeds });
   timer.took(timer.nowMs() - sinceMs);
   if (filled === undefined) {
     return nothing;
   }
-  warnOfRest(context, plan, { run: reuseFrom, filled });
+  warnOfRest(reporter.log, plan, { run: reuseFrom, filled });
   const { table, predictions, keys } = filled;
-  context.log.info(`reusing predictions of run ${reuseFrom.runId}: ${count(keys, "row")} with a key of their own`);
+  reporter.log.info(`reusing predictions of run ${reuseFrom.runId}: ${count(keys, "row")} with a key of their own`);
   return { contract, timer, predictions, hashing: { seeds, table } };
 }
 
 /** Reads the rows of a published run into memory; undefined: they cannot be read. */
 async function readPublished(
-  context: JobContext,
+  opened: OpenedJob,
   plan: Plan,
   { run, seeds }: { readonly run: PinnedRun; readonly seeds: HashSeeds },
 ): Promise<FilledTable | undefined> {
-  const { sink, openStoredRows, signal, log } = context;
+  const { sink, attempt, reporter, queries, memory } = opened;
+  const { log } = reporter;
+  const { signal } = attempt;
+  const { openStoredRows } = queries;
   const { contract } = plan;
   const key = scoredColumns(contract).filter(({ name }) => contract.reuse?.key.includes(name) === true);
   const outputs = contract.outputs.map(({ column: name, type }) => ({ name, type }));
   try {
     const files = await sink.readPublished({ run, columns: [...key, ...outputs, reuseColumn] });
     await using reader = await openStoredRows({ files, key, outputs });
-    return await fillTable(context, reader, { contract, seeds });
+    return await fillTable(signal, memory, reader, { contract, seeds });
   } catch (error) {
     signal.throwIfAborted();
     // Asking again costs money: where memory, disk or the target may serve another attempt, this one ends.
@@ -150,7 +158,7 @@ async function readPublished(
 
 /** Warns of rows that do not fit in memory. @throws JobError USAGE where predictions cost money */
 function warnOfRest(
-  { log }: JobContext,
+  log: Log,
   { request }: Plan,
   { run: { runId }, filled: { left, wholeBytes } }: { readonly run: PinnedRun; readonly filled: FilledTable },
 ): void {
@@ -168,7 +176,7 @@ function warnOfRest(
 }
 
 /** Measures how long rows are compared. */
-function timerOf({ record }: Pick<JobContext, "record">): Reuse["timer"] {
+function timerOf(record: AttemptRecord): Reuse["timer"] {
   return {
     nowMs: record.stages.nowMs,
     took(ms) {
@@ -212,7 +220,8 @@ interface FilledTable {
 
 /** Reads stored rows into memory, as many as fit into their share of it. */
 async function fillTable(
-  { memory: { storedBytes }, signal }: Pick<JobContext, "memory" | "signal">,
+  signal: AbortSignal,
+  { storedBytes }: MemoryBudget,
   reader: StoredRowsReader,
   { contract: { outputs }, seeds }: { readonly contract: Pick<Contract, "outputs">; readonly seeds: HashSeeds },
 ): Promise<FilledTable> {

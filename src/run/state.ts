@@ -1,3 +1,4 @@
+import type { JobSpec } from "../job/jobfile/job-spec.js";
 import type { RejectedRow } from "../columns/types.js";
 import type { RunId } from "./plan/plan.js";
 import type { AttemptFailure } from "./lifecycle/recorded-run.js";
@@ -7,7 +8,7 @@ import { commandList, type PaidReport, toScoreAgain, type VerdictReport } from "
 import { type CommittedBy, rowsOf, type RowsOfRun } from "./lifecycle/span-record.js";
 import { spanAt, spanCount } from "./plan/spans.js";
 import { comparisonDocument, decisionDocument, verdictDocument } from "../stores/ledger.js";
-import type { RunSink } from "../targets/target.js";
+import type { RunSink, Sink } from "../targets/target.js";
 import { JobError } from "../base/errors.js";
 import { lastFailure as lastFailureOf } from "./attempt.js";
 import { lostSpans, verdictReport } from "./conclude.js";
@@ -24,7 +25,7 @@ import {
   type UnfinishedText,
 } from "./hints.js";
 import { findPlanned, openOwn, refuseElsewhere } from "./resume.js";
-import type { JobContext } from "../flow/context.js";
+import type { OpenedJob, Job, Log } from "../flow/context.js";
 
 export interface RunState {
   readonly runId: RunId;
@@ -100,49 +101,50 @@ const nothing = {
  * @throws JobError PLAN_CHANGED if another job has made it
  * @param isDetailed also reads what the run has paid for
  */
-export async function runState(context: JobContext, isDetailed = false): Promise<RunState> {
-  const { spec, sink, base, command } = context;
+export async function runState(opened: OpenedJob, isDetailed = false): Promise<RunState> {
+  const { job, sink, models, reporter } = opened;
+  const { spec, base, command } = job;
   const stored = await orDamage(() => sink.find(base));
-  const unfinished = await unfinishedRuns(context);
+  const unfinished = await unfinishedRuns(job, sink);
   const about = {
     ...nothing,
     runId: base,
     unfinished,
-    unfinishedLines: unfinishedLines(context, unfinished),
+    unfinishedLines: unfinishedLines(job, unfinished),
     output: sink.target,
   };
   if (stored === undefined) {
     return { ...about, status: "not_planned", commands: [command(spec.params)] };
   }
   if (stored instanceof JobError) {
-    return { ...about, rowsPlanned: null, spansPlanned: null, ...damagedBy(context, stored) };
+    return { ...about, rowsPlanned: null, spansPlanned: null, ...damagedBy(job, stored) };
   }
 
   const { plan, pruned } = stored;
   const planned = { ...about, runId: plan.runId, rowsPlanned: plan.input.rows, spansPlanned: spanCount(plan) };
   if (pruned !== undefined) {
-    refuseElsewhere(context, { plan, state: { kind: "published" } });
+    refuseElsewhere(job, sink, { plan, state: { kind: "published" } });
     return { ...planned, status: "pruned" };
   }
-  const run = await orDamage(() => openOwn(context, stored));
+  const run = await orDamage(() => openOwn(job, sink, stored));
   if (run instanceof JobError) {
-    return { ...planned, ...damagedBy(context, run) };
+    return { ...planned, ...damagedBy(job, run) };
   }
 
   const { state, spans } = run;
   const isOpen = state.kind === "unfinished" || state.kind === "approved";
-  const lost = await lostSpans(context, run);
+  const lost = await lostSpans(job, run);
   const lastFailure = isOpen ? ((await lastFailureOf(sink, plan.runId)) ?? null) : null;
-  const isPaidFor = isDetailed && state.kind === "unfinished" && context.lookAtPaid !== undefined;
+  const isPaidFor = isDetailed && state.kind === "unfinished" && models.lookAtPaid !== undefined;
   const committed = [...spans.keys()].map((index) => spanAt(plan, index));
   return {
     ...planned,
-    ...(lost === undefined ? {} : { damage: [lost.message], error: spellOut(context, lost) }),
+    ...(lost === undefined ? {} : { damage: [lost.message], error: spellOut(job, lost) }),
     status: isRolledBack(state) ? "rolled_back" : state.kind,
-    ...(await decided(context, run)),
-    ...(await toDecide(context, run)),
-    ...(isOpen && plan.erasure === undefined && lost === undefined ? continuing(context, run, lastFailure) : {}),
-    paid: isPaidFor ? await paidReport(context.lookAtPaid, run.answers().read()) : undefined,
+    ...(await decided(spec, sink, run)),
+    ...(await toDecide(job, sink, reporter.log, run)),
+    ...(isOpen && plan.erasure === undefined && lost === undefined ? continuing(job, run, lastFailure) : {}),
+    paid: isPaidFor ? await paidReport(models.lookAtPaid, run.answers().read()) : undefined,
     lastFailure,
     spansCommitted: spans.size,
     rowsCommitted: committed.reduce((sum, { rowStart, rowEnd }) => sum + rowEnd - rowStart, 0),
@@ -168,31 +170,32 @@ const changes: ReadonlySet<string> = new Set(["PLAN_CHANGED", "INPUT_CHANGED", "
 
 /** The command that continues an open run, or scores it again if something is not as planned. */
 function continuing(
-  context: JobContext,
+  job: Job,
   { plan, state }: RunSink,
   lastFailure: AttemptFailure | null,
 ): Pick<RunState, "commands" | "purpose"> {
   if (lastFailure !== null && changes.has(lastFailure.code)) {
     const purpose = "to continue, restore what changed; to score again with the change";
-    return { commands: [newRunCommand(context, plan)], purpose };
+    return { commands: [newRunCommand(job, plan)], purpose };
   }
   const purpose = state.kind === "approved" ? "to publish it" : "to continue";
   return {
-    commands: [context.command(plan.params)],
+    commands: [job.command(plan.params)],
     purpose: lastFailure === null ? purpose : `${purpose}, after you fix the cause`,
   };
 }
 
 async function decided(
-  context: JobContext,
+  spec: JobSpec,
+  sink: Sink,
   { plan, state }: RunSink,
 ): Promise<Pick<RunState, "verdict" | "comparison" | "decision">> {
-  const { ledger } = context.sink;
+  const { ledger } = sink;
   const isApproved = plan.staged && state.kind === "published";
   const verdict = plan.checks === null ? undefined : await ledger.read(plan.runId, verdictDocument);
   const decision = isApproved ? await ledger.read(plan.runId, decisionDocument) : undefined;
   return {
-    verdict: verdict === undefined ? null : verdictReport(context, plan, verdict),
+    verdict: verdict === undefined ? null : verdictReport(spec, plan, verdict),
     comparison: await ledger.read(plan.runId, comparisonDocument),
     decision: "decision" in state ? state.decision : (decision ?? null),
   };
@@ -200,27 +203,29 @@ async function decided(
 
 /** What a person needs to know who decides on a held run, or on one that was rolled back; and the commands. */
 async function toDecide(
-  context: JobContext,
+  job: Job,
+  sink: Sink,
+  log: Log,
   { plan, state }: RunSink,
 ): Promise<Pick<RunState, "readers" | "commands" | "purpose">> {
   const { erasure } = plan;
   if (isRolledBack(state)) {
-    const { readersHave, newRun } = await rolledBackReport(context, plan);
+    const { readersHave, newRun } = await rolledBackReport(job, sink, log, plan);
     return { readers: readersHave === undefined ? [] : [`readers have ${readersHave}`], commands: [newRun] };
   }
   if (erasure !== undefined && state.kind !== "published") {
     const about = `it is an erasure by ${erasure.by} of rows of run ${erasure.of}; ${eraseAgain}`;
-    return { readers: [about], commands: [newRunCommand(context, plan)] };
+    return { readers: [about], commands: [newRunCommand(job, plan)] };
   }
   if (state.kind !== "held" && state.kind !== "discarded") {
     return { readers: [], commands: [] };
   }
-  const line = await readersLine(context, plan);
+  const line = await readersLine(sink, log, plan);
   const readers = line === undefined ? [] : [line];
   if (state.kind === "discarded") {
-    return { readers, commands: [newRunCommand(context, plan)], purpose: toScoreAgain };
+    return { readers, commands: [newRunCommand(job, plan)], purpose: toScoreAgain };
   }
-  const commands = decidingCommands(context, plan);
+  const commands = decidingCommands(job, plan);
   return {
     readers: commands.newer === undefined ? readers : [...readers, commands.newer],
     commands: commandList(commands),
@@ -240,7 +245,7 @@ async function orDamage<T>(work: () => Promise<T>): Promise<T | JobError> {
 }
 
 function damagedBy(
-  context: JobContext,
+  job: Job,
   error: JobError,
 ): Pick<RunState, "status" | "damage" | "error" | "spansCommitted" | "rowsCommitted"> &
   Partial<Pick<RunState, "runId">> {
@@ -251,7 +256,7 @@ function damagedBy(
     spansCommitted: null,
     rowsCommitted: null,
     damage: found,
-    error: spellOut(context, error),
+    error: spellOut(job, error),
   };
 }
 
@@ -269,9 +274,9 @@ function countByAttempt(spans: RunSink["spans"]): (CommittedBy & { spans: number
  * @param asked the id of the run that is meant; default: the latest one
  * @throws JobError USAGE if it is not the latest run of these params, or none is planned
  */
-export async function* rejectedRows(context: JobContext, asked?: string): AsyncGenerator<RejectedRow> {
-  const stored = await findPlanned(context, "reading the rejected rows of");
+export async function* rejectedRows(job: Job, sink: Sink, asked?: string): AsyncGenerator<RejectedRow> {
+  const stored = await findPlanned(job, sink, "reading the rejected rows of");
   requireLatest(stored.plan.runId, asked);
-  const run = await openOwn(context, stored);
+  const run = await openOwn(job, sink, stored);
   yield* run.rejects();
 }

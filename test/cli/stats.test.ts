@@ -124,9 +124,9 @@ describe("statistics of a column", () => {
       },
     };
     const params = { ds: "2026-11-23", hour: "2026-11-23T05:00" };
-    const context = { spec: { name: "daily", params }, sink, sha256: () => "0".repeat(64), dateParam: "ds" };
+    const job = { spec: { name: "daily", params }, dateParam: "ds" };
     const found = async (runId: string): Promise<string | undefined> =>
-      (await runStats(context as never, runId))?.profile.runId;
+      (await runStats(job as never, sink as never, runId))?.profile.runId;
     expect(await found("daily-05")).toBe("daily-05");
     expect(await found("daily-06")).toBe("daily-06");
     expect(await found("daily-07")).toBeUndefined();

@@ -232,9 +232,9 @@ test("an erasure whose rows are replaced by another one, while it reads them, sa
   const found = new Set<number>();
   const openFinder = rowFinders(keys, { memoryBytes: 2 ** 28, found });
   const openHere = (): ReturnType<typeof openJob> => openJob(join(folder, "job.yaml"), { param: [`ds=${date}`] });
-  await using job = await openHere();
+  await using opened = await openHere();
 
-  const [run] = await eraseRows(job, {
+  const [run] = await eraseRows(opened, {
     keys,
     dryRun: false,
     found,
@@ -242,9 +242,9 @@ test("an erasure whose rows are replaced by another one, while it reads them, sa
     openJob: openHere,
     async openFinder(of, types) {
       // The other one goes on, and has removed a part of its source by now.
-      const { spec, sink } = job;
-      const stored = (await sink.find(runIdOf(spec.name, spec.params, sha256Of))) ?? expect.fail("no run");
-      await approveErasure(job, await sink.open(stored));
+      const { job, sink } = opened;
+      const stored = (await sink.find(runIdOf(job.spec.name, job.spec.params, sha256Of))) ?? expect.fail("no run");
+      await approveErasure(sink, await sink.open(stored));
       for (const name of await readdir(night.out)) {
         await (name.startsWith("part-00001.") ? rm(join(night.out, name)) : undefined);
       }

@@ -30,9 +30,9 @@ interface HistoryOptions extends JobOptions {
 
 /** Lists the runs of a job at its target, the latest first. */
 async function history(spec: string, options: HistoryOptions): Promise<CommandAnswer> {
-  await using job = await openLoaded(await readSpec(spec, options, { standIns: "all" }), spec);
-  const { name } = job.spec;
-  const own = await runHistory(job, options.last);
+  await using opened = await openLoaded(await readSpec(spec, options, { standIns: "all" }), spec);
+  const { name } = opened.job.spec;
+  const own = await runHistory(opened.job.spec, opened.sink, options.last);
   return {
     json: () => ({ job: name, more: own.more, runs: own.runs.map(runJson) }),
     text(width) {
