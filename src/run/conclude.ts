@@ -1,7 +1,15 @@
 import type { JobSpec } from "../job/jobfile/job-spec.js";
-import type { Plan } from "./plan/plan.js";
-import { spanCount } from "./plan/spans.js";
-import { leftOutText, notComparedText, olderModelText, replacedBy } from "./lifecycle/published-run.js";
+import type { Plan, RunId } from "./plan/plan.js";
+import { spanCount, spanAt } from "./plan/spans.js";
+import {
+  leftOutText,
+  notComparedText,
+  olderModelText,
+  replacedBy,
+  type DatedRun,
+  logicalDateOf,
+  runsOfSeries,
+} from "./lifecycle/published-run.js";
 import {
   type RunState,
   type RunVerdict,
@@ -9,6 +17,8 @@ import {
   comparedFile,
   isRolledBack,
   requireApproved,
+  type Decision,
+  decisionText,
 } from "./lifecycle/lifecycle.js";
 import { type Pruning, prunedError } from "./lifecycle/pruned-run.js";
 import { rowsOf } from "./lifecycle/span-record.js";
@@ -21,9 +31,10 @@ import {
   toCorrect,
   warnedText,
   warningsText,
+  limitsOf,
 } from "./lifecycle/verdict-text.js";
 import { comparisonLines } from "../report/agreement.js";
-import { attemptJson, reuseCostText, workOf } from "../report/attempt-record.js";
+import { attemptJson, reuseCostText, workOf, type RunReview } from "../report/attempt-record.js";
 import {
   type DecidingCommands,
   type DueCall,
@@ -34,15 +45,40 @@ import {
   toScoreAgain,
 } from "../report/report.js";
 import { rounded, showCount, count } from "../base/shown-numbers.js";
-import type { OpenedJob, Reporter, Log, Job, Attempt } from "../flow/context.js";
+import type { OpenedJob, Reporter, Log, Job, Attempt, PlacedSpec, Queries } from "../flow/context.js";
 import { keyColumns, unprofiledText } from "../flow/features.js";
 import { createRejectBudget, runRejectLimit } from "../flow/rejects.js";
 import { comparisonDocument, decisionDocument, stripRows, verdictDocument } from "../stores/ledger.js";
 import type { RunSink, RunWriter, Sink } from "../targets/target.js";
 import { attemptFacts, dueCall, isWhole, recordingFailure } from "./attempt.js";
-import { decidingCommands, newRunCommand, readersLine, rolledBackReport } from "./hints.js";
-import { reviewForReports, verdictOn } from "./judge.js";
-import { JobError, firstError, reworded } from "../base/errors.js";
+import { decidingCommands, newRunCommand, readersLine, rolledBackReport, readersOf } from "./hints.js";
+import { JobError, firstError, reworded, messageOf } from "../base/errors.js";
+import type { Source } from "../sources/source.js";
+import { type SpanProfile, mergeProfiles, parseProfile } from "../checks/profile/profile.js";
+import { type Finding, type Verdict, comparedNights } from "../checks/check.js";
+import {
+  type Judged,
+  type PreviousModel,
+  asksForPrevious,
+  earlierThan,
+  judge,
+  judgeWithPrevious,
+} from "../checks/checks.js";
+import { runProfileOf } from "./lifecycle/profile-text.js";
+import { aggregatesOf, requireColumns, warnOfSlices, readBaseline, readPinned, readsAtOnce } from "./checks.js";
+import { type Contract, withUsedExpressions } from "../models/binding/contract.js";
+import type { RunProfile } from "../checks/profile/run-profile.js";
+import type { Decoder } from "../formats/format.js";
+import type { Model } from "../models/places/place.js";
+import type { RowRange } from "../columns/types.js";
+import { timeRow } from "../flow/batch-size.js";
+import { loadEngine, openTokenizers, bindFirstShard } from "./model.js";
+import { listInput, type SeenSchema, seenSchema } from "./input.js";
+import { scoreWithoutPublishing } from "./score-without-publishing.js";
+import { mapBounded } from "../base/promises.js";
+import { checkKeys } from "../checks/rules/spec.js";
+import { splitRunId } from "./plan/identity.js";
+import { verdictWithoutRows, withoutRows } from "./lifecycle/erasure.js";
 
 /* The end of a run: its verdict, its publication, and what an attempt reports of it. */
 
@@ -476,4 +512,351 @@ export async function addingHint<T>(added: string, work: () => Promise<T>): Prom
     throw reworded(result, { hint: hint === undefined ? added : `${hint}\n    ${added}` });
   }
   return result;
+}
+
+/**
+ * Returns the verdict on a run whose spans are all committed; undefined for a run without checks. If the target has
+ * none, this attempt makes one; the stored verdict counts. The record receives what the reports show of the run.
+ * @param seconds how long this attempt has scored; undefined: it has not
+ */
+async function verdictOn(
+  opened: OpenedJob,
+  run: RunSink,
+  seconds: number | undefined,
+): Promise<RunVerdict | undefined> {
+  const { job, sink, input, models, attempt, reporter, queries } = opened;
+  const { writer } = attempt;
+  const { log, record } = reporter;
+  const { spec } = job;
+  const { checks } = spec;
+  const { plan } = run;
+  const isChecked = plan.checks !== null && checks !== undefined;
+  const known = isChecked ? await sink.ledger.read(plan.runId, verdictDocument) : undefined;
+  if (!isChecked || known !== undefined) {
+    await reviewForReports(opened, run, known);
+    return known;
+  }
+
+  const profile = await run.profile();
+  const { baseline, profile: given } = plan.checks;
+  warnOfSlices(log, profile);
+  const runs = await readBaseline(job, sink, input, plan.checks);
+  const judged = {
+    run: runProfileOf(plan, { profile, ...rowsOf(run.spans) }),
+    earlier: earlierThan(logicalDateOf(plan) ?? "", runs, given !== undefined),
+    limits: limitsOf(checks, plan),
+    others: await otherResults(job, queries, run, profile),
+  };
+  if (checks.on_fail === "hold" && !plan.staged) {
+    log.warn("the checks cannot hold this run: it was planned with on_fail: warn");
+  }
+  const dates =
+    given === undefined
+      ? baseline.map(({ runId, date }) => [runId, date])
+      : runs.map(({ runId }) => [runId, given.uri]);
+  const verdict = await run.create(verdictDocument, {
+    verdict: await judgeRun(opened, plan, judged),
+    dates: Object.fromEntries(dates) as Record<string, string>,
+    thresholds: { ...checks },
+    writer,
+    ...(seconds === undefined ? {} : { seconds }),
+    at: new Date(attempt.dateMs()).toISOString(),
+  });
+  // Kept for the verdict on the first run with the next model. A failure does not change the run.
+  await models.earlierModels.keep(plan.model).catch((error: unknown) => {
+    log.debug(`keeping the model for later verdicts: ${messageOf(error)}`);
+  });
+  record.setReview(
+    await reviewOf(spec, sink, log, plan, { profile: judged.run, earlier: judged.earlier.nights, verdict }),
+  );
+  return verdict;
+}
+
+/**
+ * Reads the profiles that reports show for a run that this attempt does not judge, if the spec asks for reports. A
+ * failure is only logged and does not change the run.
+ */
+async function reviewForReports(
+  opened: OpenedJob,
+  run: RunSink,
+  verdict: RunVerdict | undefined,
+): Promise<void> {
+  const { job, sink, input, reporter } = opened;
+  const { spec } = job;
+  const { record, log } = reporter;
+  const { plan } = run;
+  const { html, metrics, openlineage } = spec.report;
+  if (html === undefined && openlineage === undefined && (verdict === undefined || metrics === undefined)) {
+    return;
+  }
+  try {
+    const profile = runProfileOf(plan, { profile: await run.profile(), ...rowsOf(run.spans) });
+    const isCompared = verdict !== undefined && plan.checks !== null;
+    const earlier = isCompared ? (await readBaseline(job, sink, input, plan.checks)).slice(-comparedNights) : [];
+    record.setReview(await reviewOf(spec, sink, log, plan, { profile, earlier, verdict }));
+  } catch (error) {
+    log.debug(`reading the profiles for the reports: ${messageOf(error)}`);
+  }
+}
+
+async function reviewOf(
+  spec: JobSpec,
+  sink: Sink,
+  log: Log,
+  plan: Plan,
+  judged: Pick<RunReview, "profile" | "earlier" | "verdict">,
+): Promise<RunReview> {
+  const { verdict } = judged;
+  const shown = verdict === undefined ? {} : await runsOfPage(spec, sink, log, plan, verdict);
+  return {
+    comparison: await sink.ledger.read(plan.runId, comparisonDocument),
+    ...judged,
+    plan: { params: plan.params, dateParam: plan.dateParam },
+    reference: plan.checks?.profile?.uri,
+    ...shown,
+  };
+}
+
+/** Makes the checks that need more than profiles. */
+async function otherResults(job: PlacedSpec, queries: Queries, run: RunSink, profile: SpanProfile): Promise<Finding[]> {
+  const { unique } = job.spec.checks ?? {};
+  requireColumns(job, run.plan.contract);
+  const keys = unique === undefined ? [] : [checkKeys(unique, await run.countKeys(unique))];
+  await using aggregates = await aggregatesOf(job, queries, run.plan);
+  return [...keys, ...((await aggregates?.results(profile)) ?? [])];
+}
+
+/** Judges a run. If the model is new and an output did not pass, the model of the last run tells the cause. */
+async function judgeRun(opened: OpenedJob, plan: Plan, judged: Judged): Promise<Verdict> {
+  const verdict = judge(judged);
+  if (!asksForPrevious(verdict, judged.run)) {
+    return verdict;
+  }
+  const previous = await askPrevious(opened, plan, judged.earlier.nights.at(-1));
+  return previous === undefined ? verdict : judgeWithPrevious(judged, verdict, previous);
+}
+
+/** Rows that are neighbours; the groups are spread over the run. */
+const groupRows = 2048;
+/** Rows of a run that the previous model scores, at most. */
+const mostRows = 48 * groupRows;
+/** Runs of up to so many rows are scored whole; of larger ones a tenth, if that is more. */
+const wholeRows = 5 * groupRows;
+/** A slow model scores fewer rows. */
+const mostMs = 60_000;
+
+/**
+ * Has the model of the last run score rows of this run, whose spans are all committed: the verdict then says whether the new
+ * model or the data changed the predictions. undefined, with a line in the log: it cannot.
+ */
+async function askPrevious(
+  opened: OpenedJob,
+  plan: Plan,
+  last: RunProfile | undefined,
+): Promise<PreviousModel | undefined> {
+  const { models, attempt, reporter } = opened;
+  if (last === undefined) {
+    return undefined;
+  }
+  const { earlierModels } = models;
+  const { signal } = attempt;
+  const { log } = reporter;
+  const unknown = "the verdict does not say whether the new model or the data changed the predictions";
+  try {
+    const found = await earlierModels.find({ ...last.model, sha256: last.modelSha256 });
+    if (found === undefined) {
+      log.warn(`${unknown}: the model of run ${last.runId} is gone`);
+      return undefined;
+    }
+    const profile = await scoreSample(
+      { ...opened, models: { ...models, openEngine: found.openEngine } },
+      plan,
+      found.model,
+    );
+    log.info(`the model of run ${last.runId} has scored ${count(profile.rows, "row")} of this run`);
+    return { modelSha256: last.modelSha256, rows: profile.rows, outputs: profile.columns };
+  } catch (error) {
+    signal.throwIfAborted();
+    log.warn(`${unknown}: scoring rows with the model of run ${last.runId}: ${messageOf(error).split("\n", 1)[0]}`);
+    return undefined;
+  }
+}
+
+async function scoreSample(opened: OpenedJob, plan: Plan, found: Model): Promise<SpanProfile> {
+  const { input, models } = opened;
+  const { spec } = opened.job;
+  const job = { ...opened.job, spec: { ...spec, output: { ...spec.output, lineage: false } } };
+  const model = "served" in found ? found : { ...found, tokenizers: await openTokenizers(job, models) };
+  const { folders } = await listInput(job, input.source, plan);
+  await using decoder = await input.openDecoder(folders);
+  await using loading = loadEngine(models, model, { inputBytes: 0 });
+  const engine = await loading.engine;
+  // The previous model is bound as the spec binds the new one.
+  const takenElsewhere = new Set(Object.keys(spec.input.columns));
+  const seen = await firstSchema(job.spec, input.source, plan, decoder);
+  const bound = await bindFirstShard(job, input.source, seen, { decoder, engine, model, takenElsewhere });
+  const contract = withUsedExpressions({ ...bound, passthrough: [] });
+  const sample = samplePlan(plan, { contract, sha256: model.sha256, msPerRow: await timeRow(engine, contract) });
+  const profiles: SpanProfile[] = [];
+  await scoreWithoutPublishing({ ...opened, job }, { ...sample, engine, decoder }, (_span, { profile }) => {
+    profiles.push(parseProfile(profile));
+  });
+  return profiles.reduce(mergeProfiles);
+}
+
+async function firstSchema(
+  spec: JobSpec,
+  source: Source,
+  plan: Plan,
+  decoder: Decoder,
+): Promise<SeenSchema | undefined> {
+  const [shard] = plan.input.shards;
+  if (shard === undefined) {
+    return undefined;
+  }
+  await using file = await source.open(shard);
+  for await (const footer of decoder.footers([file])) {
+    return seenSchema(spec, { shard, file }, footer);
+  }
+  return undefined;
+}
+
+/** A plan whose spans are groups of rows, and the groups that are scored. */
+function samplePlan(
+  plan: Plan,
+  { contract, sha256, msPerRow }: { readonly contract: Contract; readonly sha256: string; readonly msPerRow: number },
+): { readonly plan: Plan; readonly ranges: readonly RowRange[] } {
+  const { rows } = plan.input;
+  const groups = { ...plan, contract, model: { ...plan.model, sha256 }, checks: null, commitRows: groupRows };
+  const all = spanCount(groups);
+  const inTime = msPerRow === 0 ? mostRows : mostMs / msPerRow;
+  const wanted = Math.min(mostRows, Math.max(wholeRows, rows / 10), inTime);
+  const scored = Math.max(1, Math.min(all, Math.floor(wanted / groupRows)));
+  const ranges = Array.from({ length: scored }, (_, index) => spanAt(groups, Math.floor((index * all) / scored)));
+  return { plan: groups, ranges };
+}
+
+/** Earlier runs in the small charts of a page. */
+const shownRuns = 29;
+
+type Shown = Pick<RunReview, "readers" | "history" | "seconds">;
+
+/**
+ * Finds what the page of a run shows of its series: the last published runs before it, how long these and the run itself
+ * were scored, and what readers have if it is held. Nothing if the spec asks for no page. A failure is only logged.
+ */
+async function runsOfPage(spec: JobSpec, sink: Sink, log: Log, plan: Plan, { verdict }: RunVerdict): Promise<Shown> {
+  if (spec.report.html === undefined) {
+    return {};
+  }
+  const readers = verdict.outcome === "hold" ? await readersOf(sink, log, plan) : undefined;
+  try {
+    const { job, params, dateParam } = plan;
+    const date = logicalDateOf(plan);
+    if (dateParam === null || date === undefined) {
+      return { readers };
+    }
+    const nights = runsOfSeries(await sink.published("everywhere"), { job, params, dateParam });
+    const latest = nights.findLast((night) => night.date !== date)?.date;
+    const earlier = nights.filter((night) => night.date < date).slice(-shownRuns);
+    const [own] = await sink.history({ job, runId: plan.runId, last: 1 });
+    const took = await mapBounded(earlier, readsAtOnce, async (run) => ({
+      runId: run.runId,
+      seconds: await run.seconds(),
+    }));
+    return {
+      readers: readers && { ...readers, latest },
+      history: await profilesOf(sink, log, earlier),
+      seconds: new Map(
+        [...took, ...(own === undefined ? [] : [own])].flatMap(({ runId, seconds }) =>
+          seconds === null ? [] : [[runId, seconds]],
+        ),
+      ),
+    };
+  } catch (error) {
+    log.debug(`reading the published runs for report.html: ${messageOf(error)}`);
+    return { readers };
+  }
+}
+
+/** Reads the profiles of runs, those that cannot be read excepted. */
+async function profilesOf(sink: Sink, log: Log, runs: readonly DatedRun[]): Promise<RunProfile[]> {
+  const read = async (run: DatedRun): Promise<RunProfile[]> => {
+    try {
+      return [await readPinned(sink, run)];
+    } catch (error) {
+      log.debug(`reading a profile for report.html: ${messageOf(error)}`);
+      return [];
+    }
+  };
+  return (await mapBounded(runs, readsAtOnce, read)).flat();
+}
+
+/**
+ * Makes the error for an erasure that lacks spans: they are copies, without the rows that were erased, so that it cannot
+ * be scored. The next erasure replaces it; so does a new run.
+ */
+export function unfinishedErasure({ command }: Job, plan: Plan): JobError {
+  const { runId, params, erasure } = plan;
+  return new JobError(
+    "NOT_ERASED",
+    `resuming run ${runId}: ${erasure?.by ?? "someone"} began to erase rows of ${erasure?.of ?? "it"}, and has not finished`,
+    {
+      hint: `wait until infer-batch erase has finished, or run the same infer-batch erase again, which replaces this run; readers see the run before it. To score all rows instead: ${command(params)} --new-run`,
+    },
+  );
+}
+
+/** Refuses to score spans of the erasure that another process has planned as this attempt's run. @throws JobError PLAN_CHANGED */
+export function refusePlannedErasure({ runId, erasure }: Plan): void {
+  if (erasure !== undefined) {
+    throw new JobError(
+      "PLAN_CHANGED",
+      `planning run ${runId}: ${erasure.by} has planned it, to erase rows of ${erasure.of}`,
+      { hint: "run the same command again when infer-batch erase has ended" },
+    );
+  }
+}
+
+/**
+ * Publishes an erasure in place of the run that its rows are of, with that run's verdict and decision.
+ * @throws JobError PLAN_CHANGED if it was superseded or discarded
+ */
+export async function finishErasure(sink: Sink, run: RunSink, writer: RunWriter): Promise<void> {
+  const { plan } = run;
+  await approveErasure(sink, run);
+  await stripRows(sink.ledger, plan.runId);
+  await writer.finish({ started_at: plan.erasure?.at ?? null, erased_from: plan.erasure?.of ?? null });
+}
+
+/**
+ * Approves an erasure whose spans are all committed, and copies the verdict of the run that its rows are of. From then on
+ * no other erasure supersedes it. Returns the stored decision.
+ * @throws JobError PLAN_CHANGED if it was superseded or discarded
+ */
+export async function approveErasure(sink: Sink, run: RunSink): Promise<Decision> {
+  const { runId, erasure } = run.plan;
+  if (erasure === undefined) {
+    throw new Error(`run ${runId} is no erasure`);
+  }
+  const { of, at, by } = erasure;
+  const verdict = await sink.ledger.read(of as RunId, verdictDocument);
+  if (verdict !== undefined) {
+    await run.create(verdictDocument, verdictWithoutRows(verdict));
+  }
+  const comparison = await sink.ledger.read(of as RunId, comparisonDocument);
+  if (comparison !== undefined) {
+    await run.create(comparisonDocument, withoutRows(comparison));
+  }
+  const decided = await sink.ledger.read(of as RunId, decisionDocument);
+  const { base, number } = splitRunId(of as RunId);
+  const asBaseline = (await sink.find(base, number))?.plan.staged === false; // a staged run has a decision, which says so
+  const own: Decision = { kind: "approved", by, at, reason: `without the erased rows of ${of}`, asBaseline };
+  const decision = await run.create(decisionDocument, decided ?? own);
+  if (decision.kind !== "approved") {
+    throw new JobError("PLAN_CHANGED", `publishing run ${runId}: it was ${decisionText(decision, true)}`, {
+      hint: "run the same infer-batch erase again",
+    });
+  }
+  return decision;
 }

@@ -9,7 +9,7 @@ import { decisionDocument, stripRows } from "../stores/ledger.js";
 import type { RunSink, RunWriter, Sink, StoredPlan } from "../targets/target.js";
 import { JobError, assertNever } from "../base/errors.js";
 import { openSecondJob } from "./second-job.js";
-import { finishErasure } from "./erasure.js";
+import { finishErasure } from "./conclude.js";
 import { outputColumns } from "../models/binding/contract.js";
 import type { ColumnType, OutputRows } from "../columns/types.js";
 import { spanAt } from "./plan/spans.js";

@@ -22,8 +22,8 @@ import type { ListedShard } from "./plan/compare.js";
 import { twiceText } from "./plan/partitions.js";
 import type { PinnedTable, Plan, PlannedChecks, PlannedModel, RunId } from "./plan/plan.js";
 import { spanCount } from "./plan/spans.js";
-import { type SeenSchema, type SeenShards, readShards, refuseDrift, withTypesOf } from "./read-shards.js";
-import { type BindingInput, bindFirstShard } from "./bind-model.js";
+import { type SeenSchema, type SeenShards, readShards, refuseDrift, withTypesOf } from "./input.js";
+import { type BindingInput, bindFirstShard, both, loadEngine, openPinnedModel, pinnedTokenizers } from "./model.js";
 import {
   atKey,
   type OpenedJob,
@@ -34,7 +34,6 @@ import {
   type Reporter,
 } from "../flow/context.js";
 import { forSecond, openSecondJob } from "./second-job.js";
-import { both, loadEngine, openPinnedModel, pinnedTokenizers } from "./model.js";
 import { planReuse } from "./reuse.js";
 import { timeRow } from "../flow/batch-size.js";
 import { shortDigest } from "./plan/identity.js";
@@ -47,10 +46,8 @@ import {
   olderModelText,
   whyNotCompared,
 } from "./lifecycle/published-run.js";
-import { aggregatesOf, requireColumns } from "./checked-output.js";
+import { aggregatesOf, requireColumns, pinGolden, pinProfile, requireProfiles } from "./checks.js";
 import { modelUri } from "../job/jobfile/model-spec.js";
-import { pinGolden } from "./golden.js";
-import { pinProfile, requireProfiles } from "./history.js";
 import { allowedRejects, nullRowsText } from "../flow/rejects.js";
 import { signatureDifferences } from "../models/binding/signatures.js";
 import { lostOutputs } from "../models/binding/model-facts.js";

@@ -9,6 +9,7 @@ import {
   overParams,
   pinnedRuns,
   planOf,
+  groupRuns,
 } from "./series/prune-choice.js";
 import { numberedRunId, sameSeries, splitRunId } from "./plan/identity.js";
 import type { RunId } from "./plan/plan.js";
@@ -20,7 +21,6 @@ import {
   nothingRemoved,
 } from "./lifecycle/pruned-run.js";
 import { openSecondJob } from "./second-job.js";
-import { recordedGroups } from "./history.js";
 import { everyRun, isInFrontOfReaders } from "./lifecycle/recorded-run.js";
 import type { OpenedJob, Attempt } from "../flow/context.js";
 import { JobError } from "../base/errors.js";
@@ -105,7 +105,7 @@ interface Series {
 
 /** Finds the runs of this series. */
 async function seriesOf(spec: JobSpec, sink: Sink): Promise<Series> {
-  const all = await recordedGroups(spec, sink, { last: everyRun });
+  const all = groupRuns(await sink.history({ job: spec.name, last: everyRun }));
   const groups = all.filter((group) => {
     const plan = planOf(group);
     return plan !== undefined && sameSeries(plan.params, spec.params);

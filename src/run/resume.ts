@@ -21,8 +21,7 @@ import { modelUri } from "../job/jobfile/model-spec.js";
 import type { Listing } from "../sources/source.js";
 import { exitCodes, JobError } from "../base/errors.js";
 import { isWhole, isWorkedOn, lastFailure } from "./attempt.js";
-import { requireColumns } from "./checked-output.js";
-import { pinGolden, requirePinned } from "./golden.js";
+import { requireColumns, pinGolden, requirePinned } from "./checks.js";
 import { newRunCommand } from "./hints.js";
 import {
   digestsIfThere,

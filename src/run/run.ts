@@ -20,7 +20,7 @@ import type { RunSink, StoredPlan, Sink } from "../targets/target.js";
 import type { Listing } from "../sources/source.js";
 import { assertNever, type Damage, firstError, JobError, messageOf } from "../base/errors.js";
 import { attemptFacts, isWhole, recordBegun, recordingFailure, recordLateness, runFacts } from "./attempt.js";
-import { aggregatesOf } from "./checked-output.js";
+import { aggregatesOf, checkGolden, requirePinned } from "./checks.js";
 import {
   alreadyComplete,
   checkRejects,
@@ -30,15 +30,24 @@ import {
   refusePruned,
   reportDecided,
   unlessDiscarded,
+  approveErasure,
+  refusePlannedErasure,
+  unfinishedErasure,
 } from "./conclude.js";
-import { approveErasure, refusePlannedErasure, unfinishedErasure } from "./erasure.js";
-import { checkGolden, requirePinned } from "./golden.js";
 import { spellOut, unfinishedLines, unfinishedRuns } from "./hints.js";
-import { listInput, listPlanned, listPublished, warnOfUnmatched, withInput } from "./input.js";
+import {
+  listInput,
+  listPlanned,
+  listPublished,
+  warnOfUnmatched,
+  withInput,
+  mayNotBeReady,
+  readShards,
+  verifyingInput,
+} from "./input.js";
 import { beginLoading, both, digestsOf, type LoadingEngine, modelOfPlan, openPinnedModel } from "./model.js";
 import { askAhead, beginPaying, spendingReport } from "./paid.js";
 import { planRun } from "./planning.js";
-import { mayNotBeReady, readShards, verifyingInput } from "./read-shards.js";
 import {
   checkPins,
   checkPublished,

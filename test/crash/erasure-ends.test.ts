@@ -5,7 +5,7 @@ import { rowFinders } from "#src/cli/commands/erase.js";
 import { openJob } from "#src/job/job-context.js";
 import { sha256Of } from "#src/base/sha256.js";
 import { runIdOf } from "#src/run/plan/identity.js";
-import { approveErasure } from "#src/run/erasure.js";
+import { approveErasure } from "#src/run/conclude.js";
 import { eraseRows } from "#src/run/erase.js";
 import { type CliResult, expectEnd, runHere } from "../support/cli.js";
 import { holdCommand } from "../support/faulty.js";

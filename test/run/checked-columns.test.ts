@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import type { JobSpec } from "#src/job/jobfile/job-spec.js";
 import type { Contract } from "#src/models/binding/contract.js";
-import { requireColumns } from "#src/run/checked-output.js";
+import { requireColumns } from "#src/run/checks.js";
 import { type CliResult, expectEnd, runHere } from "../support/cli.js";
 import { textRows } from "../support/expressions.js";
 import { identity, smallJob } from "../support/faulty.js";

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { drawRows } from "#src/run/preview-rows.js";
+import { drawRows } from "#src/run/preview.js";
 
 test("drawing rows draws each row once, the same ones for a seed, however many are drawn at a time", () => {
   const whole = drawRows(50, 3);

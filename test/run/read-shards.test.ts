@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import type { OpenedJob } from "#src/flow/context.js";
 import type { Decoder, ShardFooter } from "#src/formats/format.js";
 import type { ListedShard } from "#src/run/plan/compare.js";
-import { readShards } from "#src/run/read-shards.js";
+import { readShards } from "#src/run/input.js";
 import { writeArrow } from "../support/arrow.js";
 import { expectEnd, runHere } from "../support/cli.js";
 import { scratch } from "../support/job.js";

@@ -1,9 +1,8 @@
 import { expect, test } from "vitest";
 import { openJob } from "#src/job/job-context.js";
 import { approveRun } from "#src/run/decide.js";
-import { runHistory } from "#src/run/history.js";
+import { runHistory, rejectedRows, runState } from "#src/run/state.js";
 import { runJob } from "#src/run/run.js";
-import { rejectedRows, runState } from "#src/run/state.js";
 import type { OpenedJob } from "#src/flow/context.js";
 import { scratch, writeSpec } from "../support/job.js";
 import { memoryTarget } from "../support/memory-target.js";

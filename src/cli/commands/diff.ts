@@ -10,7 +10,7 @@ import { isRunId, paramTexts } from "../../run/plan/identity.js";
 import { agreementTables, comparedFields } from "../../report/agreement.js";
 import { showCount, count } from "../../base/shown-numbers.js";
 import { fitTable } from "../../report/table.js";
-import { type DiffSide, type Difference, diffRows, openDiffSide, openDiffTable } from "../../run/diff.js";
+import { type DiffSide, type Difference, diffRows, openDiffSide, openDiffTable } from "../../run/compare.js";
 import type { Log } from "../../flow/context.js";
 import { type JobSpec, usualKey } from "../../job/jobfile/job-spec.js";
 import type { LoadedSpec } from "../../job/jobfile/load.js";

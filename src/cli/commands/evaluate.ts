@@ -16,7 +16,7 @@ import {
   judgeSide,
   openDiffSide,
   openDiffTable,
-} from "../../run/diff.js";
+} from "../../run/compare.js";
 import { hasSameRows, openSecondJob } from "../../run/second-job.js";
 import type { LocalParts, StoredTable } from "../../run/lifecycle/span-record.js";
 import type { Job, OpenedJob } from "../../flow/context.js";

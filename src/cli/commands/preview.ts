@@ -4,7 +4,7 @@ import type { JobOptions } from "../../job/reading.js";
 import { previewCsv, previewJson, previewTable } from "../../report/preview-text.js";
 import { summarizeRejects } from "../../report/rejects-text.js";
 import { showCount, count } from "../../base/shown-numbers.js";
-import { type PreviewedRows, previewRows } from "../../run/preview-rows.js";
+import { type PreviewedRows, previewRows } from "../../run/preview.js";
 import type { Log } from "../../flow/context.js";
 import { type SafeIo, terminalWidth } from "../io.js";
 import { createWarningLog } from "../logger.js";

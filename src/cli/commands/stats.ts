@@ -2,7 +2,7 @@ import { type CommandLine, paramFlag, jsonFlag, type CommandAnswer } from "../fl
 import { openLoaded, readSpecOfRun } from "../../job/job-context.js";
 import { type JobOptions, readSpec } from "../../job/reading.js";
 import { type RunStats, statsJson, statsText } from "../../report/stats-text.js";
-import { runStats } from "../../run/history.js";
+import { runStats } from "../../run/state.js";
 import { JobError } from "../../base/errors.js";
 
 export const statsCommand: CommandLine = {
