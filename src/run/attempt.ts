@@ -97,12 +97,11 @@ export async function dueCall(
   event: { readonly isOwn: boolean; readonly at: string },
   { otherwise, ...call }: CallNote,
 ): Promise<DueCall | undefined> {
-  const { record, log } = reporter;
   const failed = (failure: unknown): void => {
-    log.debug(`noting a call of report: ${messageOf(failure)}`);
+    reporter.log.debug(`noting a call of report: ${messageOf(failure)}`);
   };
   if (!event.isOwn) {
-    const isLater = record.startedMs > Date.parse(event.at);
+    const isLater = reporter.record.startedMs > Date.parse(event.at);
     const isMade =
       !isLater ||
       (await timeOfNote(sink, call.runId, call.note).then(
@@ -120,25 +119,17 @@ export async function dueCall(
 }
 
 /**
- * Returns the call of `report.on_late` that this attempt is to make. The first attempt or worker that is late records it
- * at the target, also before the run is planned. A target that cannot record it does not keep the call from being made.
+ * Has the attempt record that its run is late, and make the call of `report.on_late` if it is the one to make it: the first
+ * attempt or worker that is late records it at the target, also before the run is planned. A target that cannot record it does
+ * not keep the call from being made.
  */
-async function dueLateCall(
-  sink: Sink,
-  attempt: Attempt,
-  reporter: Reporter,
-  runId: RunId,
-  text: string,
-): Promise<DueCall | undefined> {
-  const isOwn = await addNote(sink, attempt, { runId, note: "late", text });
-  const at = isOwn ? undefined : await timeOfNote(sink, runId, "late");
-  const about = { isOwn: at === undefined, at: at ?? "" };
-  return await dueCall(sink, attempt, reporter, about, { runId, note: "late_told", text, otherwise: false });
-}
-
-/** Has the attempt record that its run is late. */
 export function recordLateness(sink: Sink, attempt: Attempt, reporter: Reporter, runId: RunId): void {
-  reporter.record.lateCall = (text) => dueLateCall(sink, attempt, reporter, runId, text);
+  reporter.record.lateCall = async (text) => {
+    const isOwn = await addNote(sink, attempt, { runId, note: "late", text });
+    const at = isOwn ? undefined : await timeOfNote(sink, runId, "late");
+    const about = { isOwn: at === undefined, at: at ?? "" };
+    return await dueCall(sink, attempt, reporter, about, { runId, note: "late_told", text, otherwise: false });
+  };
 }
 
 /** Whether all spans of a run are committed, as far as is known. */

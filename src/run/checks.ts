@@ -53,7 +53,7 @@ import { mapBounded } from "../base/promises.js";
 import { parseWholeProfile, isRunProfile, parseRunProfile } from "./lifecycle/profile-text.js";
 import { sha256Of } from "../base/sha256.js";
 
-function refused({ where }: PlacedSpec, path: readonly string[], found: string, hint: string): JobError {
+function refusedKey({ where }: PlacedSpec, path: readonly string[], found: string, hint: string): JobError {
   return new JobError("SPEC_INVALID", `reading ${where(["checks", ...path])}: ${found}`, { hint });
 }
 
@@ -73,7 +73,7 @@ export function requireColumns(job: PlacedSpec, contract: Contract): void {
         type === undefined
           ? `there is no output column \`${name}\`${didYouMean(name, names)}`
           : `\`${name}\` is ${showType(type)}, which cannot be part of a key`;
-      throw refused(job, ["unique"], found, `the output columns are ${names.join(", ")}`);
+      throw refusedKey(job, ["unique"], found, `the output columns are ${names.join(", ")}`);
     }
   }
   requireOutputs(job, contract);
@@ -86,7 +86,7 @@ export function requireColumns(job: PlacedSpec, contract: Contract): void {
           ? `there is no column \`${name}\` in output.columns${didYouMean(name, copied)}`
           : `\`${name}\` is ${showType(type)}, expected a text, an integer or a boolean`;
       const hint = "slices are made by the values of columns that are copied from the input to the output";
-      throw refused(job, ["slices"], found, hint);
+      throw refusedKey(job, ["slices"], found, hint);
     }
   }
 }
@@ -113,12 +113,12 @@ const hints = {
  * @throws JobError SPEC_INVALID
  */
 function requireOutputs(job: PlacedSpec, contract: Contract): void {
-  const { spec } = job;
-  const limits = Object.entries(spec.checks?.outputs ?? {});
-  const columns = limits.length === 0 ? new Map<string, CheckedColumn>() : checkedColumns(contract, keyColumns(spec));
+  const limits = Object.entries(job.spec.checks?.outputs ?? {});
+  const columns =
+    limits.length === 0 ? new Map<string, CheckedColumn>() : checkedColumns(contract, keyColumns(job.spec));
   for (const [name, given] of limits) {
     const unfitting = (path: readonly string[], what: string, hint: string): JobError =>
-      refused(job, ["outputs", name, ...path], what, hint);
+      refusedKey(job, ["outputs", name, ...path], what, hint);
     const column = columns.get(name);
     if (column === undefined) {
       const names = [...columns.keys()];
@@ -351,16 +351,15 @@ interface GoldenFile extends AsyncDisposable {
 
 /** Opens the file of `checks.golden`, and computes its digest. @throws JobError FILE_MISSING */
 async function openGolden(job: PlacedSpec, input: Input, signal: AbortSignal, path: string): Promise<GoldenFile> {
-  const { source } = input;
   return await atKey(job, ["checks", "golden", "path"], async () => {
-    const { shards, folders } = await source.list([path]);
+    const { shards, folders } = await input.source.list([path]);
     const [listed] = shards;
     if (listed === undefined) {
       throw new JobError("FILE_MISSING", `opening the golden rows: there is no file ${path}`, {
         hint: "relative paths start from the spec's folder; docs/own-checks.md says how to make the file",
       });
     }
-    const file = await source.open(listed);
+    const file = await input.source.open(listed);
     try {
       const sha256 = await file.digest(signal);
       const reader = await input.openGoldenReader(folders);

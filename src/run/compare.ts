@@ -130,7 +130,6 @@ async function scoreModel(
 ): Promise<{ readonly plan: Plan; readonly speed: ModelSpeed }> {
   const { job, models, attempt } = opened;
   const { signal, nowMs } = attempt;
-  const { spec } = job;
   await using engine = await models.openEngine(compared.model, { inputBytes: Number.POSITIVE_INFINITY });
   await engine.local?.opened(); // all sessions have compiled their trees, as in a run of many rows
   const { plan: whole } = await bindingCompared(compared, () =>
@@ -139,7 +138,7 @@ async function scoreModel(
   const contract = { ...whole.contract, numbered: true } as const;
   const plan = { ...whole, contract, input: { ...whole.input, rows: Math.min(whole.input.rows, limit) } };
 
-  const { batch_size: given } = spec.engine;
+  const { batch_size: given } = job.spec.engine;
   const standard = engine.provider === "cpu" ? defaultBatchRows.cpu : defaultBatchRows.others;
   const batchRows = contract.fixedBatchRows ?? Math.min(plan.commitRows, given === "auto" ? standard : given);
   let batches: { readonly rows: number; readonly ms: number }[] = [];

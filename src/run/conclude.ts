@@ -37,7 +37,6 @@ import { comparisonLines } from "../report/agreement.js";
 import { attemptJson, reuseCostText, workOf, type RunReview } from "../report/attempt-record.js";
 import {
   type DecidingCommands,
-  type DueCall,
   type RunReport,
   type ScoreAgain,
   type VerdictReport,
@@ -53,7 +52,6 @@ import type { RunSink, RunWriter, Sink } from "../targets/target.js";
 import { attemptFacts, dueCall, isWhole, recordingFailure } from "./attempt.js";
 import { decidingCommands, newRunCommand, readersLine, rolledBackReport, readersOf } from "./hints.js";
 import { JobError, firstError, reworded, messageOf } from "../base/errors.js";
-import type { Source } from "../sources/source.js";
 import { type SpanProfile, mergeProfiles, parseProfile } from "../checks/profile/profile.js";
 import { type Finding, type Verdict, comparedNights } from "../checks/check.js";
 import {
@@ -68,12 +66,11 @@ import { runProfileOf } from "./lifecycle/profile-text.js";
 import { aggregatesOf, requireColumns, warnOfSlices, readBaseline, readPinned, readsAtOnce } from "./checks.js";
 import { type Contract, withUsedExpressions } from "../models/binding/contract.js";
 import type { RunProfile } from "../checks/profile/run-profile.js";
-import type { Decoder } from "../formats/format.js";
 import type { Model } from "../models/places/place.js";
 import type { RowRange } from "../columns/types.js";
 import { timeRow } from "../flow/batch-size.js";
 import { loadEngine, openTokenizers, bindFirstShard } from "./model.js";
-import { listInput, type SeenSchema, seenSchema } from "./input.js";
+import { listInput, readSchema } from "./input.js";
 import { scoreWithoutPublishing } from "./score-without-publishing.js";
 import { mapBounded } from "../base/promises.js";
 import { checkKeys } from "../checks/rules/spec.js";
@@ -290,12 +287,16 @@ async function decidedReport(
     const decided = { error, isOwnVerdict: false, readers: await readersLine(sink, reporter.log, plan) };
     return { ...shown, decided, scoreAgain: { text: toScoreAgain, command: newRunCommand(job, plan) } };
   }
+  const isOwn = state.verdict.writer === attempt.writer;
+  const [text = ""] = error.message.split("\n");
+  const call = { runId: plan.runId, note: "told", text, otherwise: true } as const;
+  const isTold = job.spec.report.on_held !== "";
   return {
     ...shown,
     decided: {
       error,
-      isOwnVerdict: state.verdict.writer === attempt.writer,
-      heldCall: await heldCall(opened, plan, { verdict: state.verdict, error }),
+      isOwnVerdict: isOwn,
+      heldCall: isTold ? await dueCall(sink, attempt, reporter, { isOwn, at: state.verdict.at }, call) : undefined,
       commands: commandsFor(job, run, state.verdict),
     },
   };
@@ -309,29 +310,15 @@ export async function decidedError(
   run: RunSink,
   state: DecidedState,
 ): Promise<JobError> {
-  if (state.kind === "held") {
-    return await heldError(job, sink, log, run, state.verdict);
-  }
-  const { by, at, reason } = state.decision;
-  const why = reason === null ? "" : `: ${reason}`;
-  return new JobError("DISCARDED", `opening run ${run.plan.runId}: ${by} discarded it at ${at}${why}`, {
-    hint: `${toScoreAgain}: ${newRunCommand(job, run.plan)}`,
-  });
-}
-
-/** The commands that decide on a held run, and the one that shows its rejected rows if these hold it. */
-function commandsFor(job: Job, run: RunSink, { verdict }: RunVerdict): DecidingCommands {
-  const { plan, spans } = run;
-  const isRejects = verdict.results.some(({ check, level }) => check === "rejects" && level === "hold");
-  return {
-    ...decidingCommands(job, plan),
-    rejects: isRejects ? job.command(plan.params, { verb: "rejects" }) : undefined,
-    isEmpty: isWhole(run) && rowsOf(spans).output === 0,
-  };
-}
-
-async function heldError(job: Job, sink: Sink, log: Log, run: RunSink, held: RunVerdict): Promise<JobError> {
   const { plan } = run;
+  if (state.kind === "discarded") {
+    const { by, at, reason } = state.decision;
+    const why = reason === null ? "" : `: ${reason}`;
+    return new JobError("DISCARDED", `opening run ${plan.runId}: ${by} discarded it at ${at}${why}`, {
+      hint: `${toScoreAgain}: ${newRunCommand(job, plan)}`,
+    });
+  }
+  const { verdict: held } = state;
   const { verdict } = held;
   const commands = commandsFor(job, run, held);
   const { approve, discard, newRun, rejects, joinsBaseline, newer } = commands;
@@ -361,27 +348,23 @@ async function heldError(job: Job, sink: Sink, log: Log, run: RunSink, held: Run
   return new JobError("HELD", message.join("\n  "), { hint: hint.join("\n    ") });
 }
 
+/** The commands that decide on a held run, and the one that shows its rejected rows if these hold it. */
+function commandsFor(job: Job, run: RunSink, { verdict }: RunVerdict): DecidingCommands {
+  const { plan, spans } = run;
+  const isRejects = verdict.results.some(({ check, level }) => check === "rejects" && level === "hold");
+  return {
+    ...decidingCommands(job, plan),
+    rejects: isRejects ? job.command(plan.params, { verb: "rejects" }) : undefined,
+    isEmpty: isWhole(run) && rowsOf(spans).output === 0,
+  };
+}
+
 /** What shows the cause: where only the number of rows is unusual, no statistics of columns do. */
 function toLookAt({ command }: Job, { params, input: { shards } }: Plan, { verdict }: RunVerdict): string {
   const [first] = shards;
   return first !== undefined && verdict.results.every(({ check, level }) => level !== "hold" || check === "rows")
     ? `its input (${shards.length === 1 ? "the file" : `${showCount(shards.length)} files, such as`} ${first.uri})`
     : `the statistics of its columns (${command(params, { verb: "stats" })})`;
-}
-
-/** The call of `report.on_held` that this attempt is to make. */
-async function heldCall(
-  opened: OpenedJob,
-  { runId }: Plan,
-  { verdict, error }: { readonly verdict: RunVerdict; readonly error: JobError },
-): Promise<DueCall | undefined> {
-  const { job, sink, attempt, reporter } = opened;
-  if (job.spec.report.on_held === "") {
-    return undefined;
-  }
-  const [text = ""] = error.message.split("\n");
-  const about = { isOwn: verdict.writer === attempt.writer, at: verdict.at };
-  return await dueCall(sink, attempt, reporter, about, { runId, note: "told", text, otherwise: true });
 }
 
 /** The verdict for reports. */
@@ -525,10 +508,8 @@ async function verdictOn(
   seconds: number | undefined,
 ): Promise<RunVerdict | undefined> {
   const { job, sink, input, models, attempt, reporter, queries } = opened;
-  const { writer } = attempt;
   const { log, record } = reporter;
-  const { spec } = job;
-  const { checks } = spec;
+  const { checks } = job.spec;
   const { plan } = run;
   const isChecked = plan.checks !== null && checks !== undefined;
   const known = isChecked ? await sink.ledger.read(plan.runId, verdictDocument) : undefined;
@@ -558,7 +539,7 @@ async function verdictOn(
     verdict: await judgeRun(opened, plan, judged),
     dates: Object.fromEntries(dates) as Record<string, string>,
     thresholds: { ...checks },
-    writer,
+    writer: attempt.writer,
     ...(seconds === undefined ? {} : { seconds }),
     at: new Date(attempt.dateMs()).toISOString(),
   });
@@ -567,7 +548,7 @@ async function verdictOn(
     log.debug(`keeping the model for later verdicts: ${messageOf(error)}`);
   });
   record.setReview(
-    await reviewOf(spec, sink, log, plan, { profile: judged.run, earlier: judged.earlier.nights, verdict }),
+    await reviewOf(job.spec, sink, log, plan, { profile: judged.run, earlier: judged.earlier.nights, verdict }),
   );
   return verdict;
 }
@@ -576,16 +557,11 @@ async function verdictOn(
  * Reads the profiles that reports show for a run that this attempt does not judge, if the spec asks for reports. A
  * failure is only logged and does not change the run.
  */
-async function reviewForReports(
-  opened: OpenedJob,
-  run: RunSink,
-  verdict: RunVerdict | undefined,
-): Promise<void> {
+async function reviewForReports(opened: OpenedJob, run: RunSink, verdict: RunVerdict | undefined): Promise<void> {
   const { job, sink, input, reporter } = opened;
-  const { spec } = job;
   const { record, log } = reporter;
   const { plan } = run;
-  const { html, metrics, openlineage } = spec.report;
+  const { html, metrics, openlineage } = job.spec.report;
   if (html === undefined && openlineage === undefined && (verdict === undefined || metrics === undefined)) {
     return;
   }
@@ -593,7 +569,7 @@ async function reviewForReports(
     const profile = runProfileOf(plan, { profile: await run.profile(), ...rowsOf(run.spans) });
     const isCompared = verdict !== undefined && plan.checks !== null;
     const earlier = isCompared ? (await readBaseline(job, sink, input, plan.checks)).slice(-comparedNights) : [];
-    record.setReview(await reviewOf(spec, sink, log, plan, { profile, earlier, verdict }));
+    record.setReview(await reviewOf(job.spec, sink, log, plan, { profile, earlier, verdict }));
   } catch (error) {
     log.debug(`reading the profiles for the reports: ${messageOf(error)}`);
   }
@@ -658,12 +634,10 @@ async function askPrevious(
   if (last === undefined) {
     return undefined;
   }
-  const { earlierModels } = models;
-  const { signal } = attempt;
   const { log } = reporter;
   const unknown = "the verdict does not say whether the new model or the data changed the predictions";
   try {
-    const found = await earlierModels.find({ ...last.model, sha256: last.modelSha256 });
+    const found = await models.earlierModels.find({ ...last.model, sha256: last.modelSha256 });
     if (found === undefined) {
       log.warn(`${unknown}: the model of run ${last.runId} is gone`);
       return undefined;
@@ -676,7 +650,7 @@ async function askPrevious(
     log.info(`the model of run ${last.runId} has scored ${count(profile.rows, "row")} of this run`);
     return { modelSha256: last.modelSha256, rows: profile.rows, outputs: profile.columns };
   } catch (error) {
-    signal.throwIfAborted();
+    attempt.signal.throwIfAborted();
     log.warn(`${unknown}: scoring rows with the model of run ${last.runId}: ${messageOf(error).split("\n", 1)[0]}`);
     return undefined;
   }
@@ -693,7 +667,8 @@ async function scoreSample(opened: OpenedJob, plan: Plan, found: Model): Promise
   const engine = await loading.engine;
   // The previous model is bound as the spec binds the new one.
   const takenElsewhere = new Set(Object.keys(spec.input.columns));
-  const seen = await firstSchema(job.spec, input.source, plan, decoder);
+  const [shard] = plan.input.shards;
+  const seen = shard && (await readSchema(job.spec, input.source, shard, decoder));
   const bound = await bindFirstShard(job, input.source, seen, { decoder, engine, model, takenElsewhere });
   const contract = withUsedExpressions({ ...bound, passthrough: [] });
   const sample = samplePlan(plan, { contract, sha256: model.sha256, msPerRow: await timeRow(engine, contract) });
@@ -702,23 +677,6 @@ async function scoreSample(opened: OpenedJob, plan: Plan, found: Model): Promise
     profiles.push(parseProfile(profile));
   });
   return profiles.reduce(mergeProfiles);
-}
-
-async function firstSchema(
-  spec: JobSpec,
-  source: Source,
-  plan: Plan,
-  decoder: Decoder,
-): Promise<SeenSchema | undefined> {
-  const [shard] = plan.input.shards;
-  if (shard === undefined) {
-    return undefined;
-  }
-  await using file = await source.open(shard);
-  for await (const footer of decoder.footers([file])) {
-    return seenSchema(spec, { shard, file }, footer);
-  }
-  return undefined;
 }
 
 /** A plan whose spans are groups of rows, and the groups that are scored. */

@@ -79,12 +79,15 @@ export async function approveRun(opened: OpenedJob, request: DecisionRequest): P
     refuseRolledBack(job, sink, "approving", run);
     await run.tidy(); // of an approval that was killed when it had published the run
     const decision = (plan.staged ? await sink.ledger.read(runId, decisionDocument) : undefined) ?? null;
+    // A person who approves this one may mean another one of the series that is held.
+    const others = await unfinishedRuns(job, sink);
+    const held = others.filter(({ isHeld, params }) => isHeld && sameSeries(params, plan.params));
     requireAsAsked(job, sink, run, { decision, request });
     return {
       ...publishedReport(run, decision),
       already: true,
       carriedOut: false,
-      held: await heldOthers(job, sink, plan),
+      held: unfinishedLines(job, held),
     };
   }
   if (step === "refuse") {
@@ -128,13 +131,6 @@ function refuseRolledBack(job: Job, sink: Sink, act: string, { plan, state }: Ru
       { hint: `to score it again: ${newRunCommand(job, plan)}` },
     );
   }
-}
-
-/** Sentences about the other runs of a run's series that are held: a person who approves this one may mean one of them. */
-async function heldOthers(job: Job, sink: Sink, plan: Plan): Promise<readonly string[]> {
-  const others = await unfinishedRuns(job, sink);
-  const held = others.filter(({ isHeld, params }) => isHeld && sameSeries(params, plan.params));
-  return unfinishedLines(job, held);
 }
 
 /** Refuses to say that an approved run is not normal if it was approved as a normal one. @throws JobError ALREADY_DECIDED */

@@ -132,7 +132,10 @@ async function eraseSeconds(groups: readonly RunGroup[], request: EraseRequest):
       if (latest === undefined) {
         return undefined;
       }
-      const isAbandoned = group.latest.status === "published" && (await isIncomplete(sink, latest));
+      // An erasure completes itself.
+      const isOpen = latest.pruned === undefined && latest.plan.erasure === undefined;
+      const isAbandoned =
+        isOpen && group.latest.status === "published" && (await sink.open(latest)).state.kind === "unfinished";
       return isAbandoned
         ? retained(`they are not complete, and no run completes them: remove the folder ${sink.target}`)
         : await eraseLatest(job, sink, opened.attempt, latest, request);
@@ -142,12 +145,6 @@ async function eraseSeconds(groups: readonly RunGroup[], request: EraseRequest):
     }
   }
   return erased;
-}
-
-/** Whether predictions of a second model that a run should have kept are missing; an erasure completes itself. */
-async function isIncomplete(sink: Sink, latest: StoredPlan): Promise<boolean> {
-  const { plan, pruned } = latest;
-  return pruned === undefined && plan.erasure === undefined && (await sink.open(latest)).state.kind === "unfinished";
 }
 
 type GroupOutcome = ErasedRows & { readonly retained: string | undefined };
@@ -293,7 +290,6 @@ async function eraseRun(
   source: Source,
   request: CopyRequest,
 ): Promise<ErasedRows> {
-  const { actingUser, dateMs, writer: by } = attempt;
   const { run, latest, unfinished } = source;
   const files = await run.read([]);
   if (!("spans" in files)) {
@@ -313,7 +309,12 @@ async function eraseRun(
     return { rows, rejects };
   }
 
-  const erasure = { of: run.plan.runId, at: new Date(dateMs()).toISOString(), by: actingUser(), writer: by };
+  const erasure = {
+    of: run.plan.runId,
+    at: new Date(attempt.dateMs()).toISOString(),
+    by: attempt.actingUser(),
+    writer: attempt.writer,
+  };
   // Staged, so that its publication is decided on: the erasure of another process may supersede this one.
   const plan: Plan = { ...run.plan, runId: nextRunId(latest), staged: true, erasure };
   // It supersedes the one that was not finished when the source was found: that one never replaces the source.
@@ -384,7 +385,6 @@ async function findSource(
   stored: StoredPlan,
   dryRun: boolean,
 ): Promise<Source | string | undefined> {
-  const { command } = job;
   const { runId, params, erasure } = stored.plan;
   const run = await sink.open(stored);
   const own = { run, latest: runId, unfinished: false };
@@ -402,8 +402,8 @@ async function findSource(
       return { ...own, run: await sink.open(stored) };
     case "refuse":
       return run.state.kind === "held"
-        ? `its checks hold it; approve or discard it first: ${command(params, { verb: "approve", runId })}`
-        : `it is not finished; to finish it: ${command(params)}`;
+        ? `its checks hold it; approve or discard it first: ${job.command(params, { verb: "approve", runId })}`
+        : `it is not finished; to finish it: ${job.command(params)}`;
     case "erase earlier": {
       const before = await publishedBefore(job, sink, runId);
       if (erasure === undefined) {
@@ -502,7 +502,12 @@ function warnOfTables(
   const named = found.filter(({ params }) => params !== undefined);
   const renamed = found.filter(({ params }) => params === undefined).map(({ table }) => table);
   if (named.length > 0) {
-    const places = named.map(({ table, params = {} }) => `${table} (${flagsOf(params)})`);
+    const places = named.map(
+      ({ table, params = {} }) =>
+        `${table} (${paramTexts(params)
+          .map((text) => `--param ${shellWord(text)}`)
+          .join(" ")})`,
+    );
     log.warn(
       `erasing rows: only ${output.postgres?.table} is searched; the spec also writes to ${shown(places)}; run erase for each of them`,
     );
@@ -512,12 +517,6 @@ function warnOfTables(
       `runs of job ${name} also wrote to ${shown(renamed)}, which is not searched; to erase there, erase again with this in the spec: output.postgres.table: ${renamed[0]}`,
     );
   }
-}
-
-function flagsOf(params: Plan["params"]): string {
-  return paramTexts(params)
-    .map((text) => `--param ${shellWord(text)}`)
-    .join(" ");
 }
 
 function shown(names: readonly string[]): string {

@@ -64,10 +64,9 @@ export function finishingHint({ command }: Job, plan: Plan): string {
 /** The command lines that decide on a held run. */
 export function decidingCommands(job: Job, plan: Plan): DecidingCommands {
   const { runId, params, checks } = plan;
-  const { command } = job;
   return {
-    approve: command(params, { verb: "approve", runId }),
-    discard: command(params, { verb: "discard", runId }),
+    approve: job.command(params, { verb: "approve", runId }),
+    discard: job.command(params, { verb: "discard", runId }),
     newRun: newRunCommand(job, plan),
     joinsBaseline: logicalDateOf(plan) !== undefined && checks?.profile === undefined,
     newer: overwrites(plan)
@@ -115,8 +114,7 @@ const unfinishedLimit = 20;
  * yesterday's. The run of the latest date is the last. Of runs without a date, or of one date, the sink knows the order.
  */
 export async function unfinishedRuns(job: Job, sink: Sink): Promise<UnfinishedText[]> {
-  const { spec, base } = job;
-  const recorded = await sink.history({ job: spec.name, last: unfinishedLimit, unfinishedBut: base });
+  const recorded = await sink.history({ job: job.spec.name, last: unfinishedLimit, unfinishedBut: job.base });
   return recorded
     .toReversed()
     .flatMap(({ plan, ...run }) => (plan ? [{ ...run, plan }] : []))

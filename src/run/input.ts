@@ -43,8 +43,9 @@ async function awaitInput(spec: JobSpec, source: Source): Promise<void> {
 
 /** @param plan of the run that reads it; undefined: it is still to be planned */
 export async function listInput(job: PlacedSpec, source: Source, plan?: Plan): Promise<Listing> {
-  const { spec } = job;
-  return await atKey(job, inputKey(spec), () => source.list(spec.input.path, plan?.input.table));
+  return await atKey(job, job.spec.input.table === undefined ? inputPath : ["input", "table"], () =>
+    source.list(job.spec.input.path, plan?.input.table),
+  );
 }
 
 /** The input of the plan that counts: another attempt may have planned another version of a table. */
@@ -61,10 +62,6 @@ export async function listPublished(
   { input: { table, shards } }: Plan,
 ): Promise<Listing> {
   return table === undefined ? await listInput(job, source) : { ...(await source.list([])), table, shards };
-}
-
-function inputKey(spec: JobSpec): readonly string[] {
-  return spec.input.table === undefined ? inputPath : ["input", "table"];
 }
 
 /** The job's input as it is now, all of it. @throws JobError as `awaitInput`, `listInput` and `requireWhole` */
@@ -198,15 +195,12 @@ export async function withInput<T>(opened: OpenedJob, work: (listing: Listing) =
       if (!isNotReady(error)) {
         throw error;
       }
-      refused = { listing: hasChanged(error) ? undefined : found, error };
+      // The same listing may be planned if a shard was written to while the run was planned.
+      const isWritten = error.cause instanceof JobError && error.cause.code === "INPUT_CHANGED";
+      refused = { listing: isWritten ? undefined : found, error };
       await pauses.pause(error, 0);
     }
   }
-}
-
-/** Whether a shard was written to while the run was planned; the same listing may be planned then. */
-function hasChanged({ cause }: JobError): boolean {
-  return cause instanceof JobError && cause.code === "INPUT_CHANGED";
 }
 
 interface Refused {
@@ -324,6 +318,20 @@ export function seenSchema(
 ): SeenSchema {
   const fromFolders = table === undefined ? partitionColumns(shard.uri, schema.columns, spec.input.partitions) : [];
   return { shard, name, ...schema, columns: [...schema.columns, ...fromFolders] };
+}
+
+/** Reads the columns of a shard. */
+export async function readSchema(
+  spec: JobSpec,
+  source: Source,
+  shard: ListedShard,
+  decoder: Decoder,
+): Promise<SeenSchema | undefined> {
+  await using file = await source.open(shard);
+  for await (const footer of decoder.footers([file])) {
+    return seenSchema(spec, { shard, file }, footer);
+  }
+  return undefined;
 }
 
 /** The content of the footers of all shards. */
@@ -772,18 +780,14 @@ function verifyShards(signal: AbortSignal, log: Log, decoder: Decoder): ShardVer
  * @param digests by URI, computed while this attempt planned
  */
 export function verifyingInput(
-  opened: OpenedJob,
+  input: Input,
+  signal: AbortSignal,
+  log: Log,
   { plan, decoder, digests }: { plan: Plan; decoder: Decoder; digests: ReadonlyMap<string, string> },
 ): Input {
-  const { job, input } = opened;
-  const { source } = input;
-  const { signal } = opened.attempt;
-  if (job.spec.input.verify !== "full") {
-    return input;
-  }
   const planned = new Map(plan.input.shards.map(({ uri, sha256 }) => [uri, sha256]));
   if (plan.input.shards.some(({ sha256 }) => sha256 === undefined)) {
-    opened.reporter.log.warn(
+    log.warn(
       "input.verify: full: this run was planned with `pinned`, so its plan holds no digests; page checksums are checked, where the files have them",
     );
   }
@@ -802,7 +806,7 @@ export function verifyingInput(
     }
   };
   const open = async (shard: ListedShard): Promise<OpenShard> => {
-    const file = await source.open(shard);
+    const file = await input.source.open(shard);
     const checked = checks.get(shard.uri) ?? check(shard.uri, file);
     checks.set(shard.uri, checked);
     try {
@@ -813,5 +817,5 @@ export function verifyingInput(
       throw error;
     }
   };
-  return { ...input, source: { ...source, open } };
+  return { ...input, source: { ...input.source, open } };
 }

@@ -38,7 +38,7 @@ export async function openPinnedModel(job: PlacedSpec, models: Models, planned?:
 }
 
 async function findModel(job: PlacedSpec, models: Models, planned?: PlannedModel): Promise<FoundModel> {
-  return await atKey(job, placeOf(job.spec), async () => {
+  return await atKey(job, ["model", job.spec.model.server === undefined ? "path" : "server"], async () => {
     const resolved = await models.resolveModel(planned).catch((error: unknown) => {
       throw planned === undefined ? error : goneError(error, planned);
     });
@@ -86,11 +86,6 @@ function tokenizersOf(model: Model): readonly TokenizerFile[] {
 export function pinnedTokenizers(model: Model): PinnedTokenizer[] | undefined {
   const all = tokenizersOf(model).map(({ uri, sha256, version }) => ({ uri, sha256, version }));
   return all.length === 0 ? undefined : all;
-}
-
-/** Returns the key that names the model. */
-function placeOf({ model }: JobSpec): readonly string[] {
-  return ["model", model.server === undefined ? "path" : "server"];
 }
 
 /** The error for a planned version that the registry no longer has. */

@@ -1,4 +1,3 @@
-import type { JobSpec } from "../job/jobfile/job-spec.js";
 import { outputTensors } from "../models/binding/contract.js";
 import {
   type Engine,
@@ -72,7 +71,9 @@ async function askFirstRows(
   }
   const sample = await sampleRows(opened, { plan, engine, decoder, ranges, count: firstRows });
   const before = paid.spending;
-  const least = leastAnswers(job.spec, plan, sample.rows.length);
+  const mayReject = allowedRejects({ limit: job.spec.max_rejects, rows: plan.input.rows }) / plan.input.rows;
+  /** So many of the first rows must have valid answers. */
+  const least = Math.min(leastValid, 1 - mayReject) * sample.rows.length;
   const outputs = outputTensors(plan.contract);
   const asking = sample.rows.map((inputs) => engine.run({ inputs, outputs }));
   try {
@@ -90,12 +91,6 @@ async function askFirstRows(
     await paid.keep();
     throw error;
   }
-}
-
-/** How many of the first rows must have valid answers. */
-function leastAnswers(spec: JobSpec, plan: Plan, rows: number): number {
-  const mayReject = allowedRejects({ limit: spec.max_rejects, rows: plan.input.rows }) / plan.input.rows;
-  return Math.min(leastValid, 1 - mayReject) * rows;
 }
 
 interface SeenAnswers {
@@ -266,7 +261,14 @@ export async function beginPaying(
   const recount = (): Promise<void> =>
     paid.recount(async () => {
       const told = await recordedSpending(sink, runId);
-      return told && spentOfRecord(told);
+      return (
+        told && {
+          answers: told.answers,
+          prompt: told.prompt_tokens,
+          cached: told.cached_tokens,
+          completion: told.completion_tokens,
+        }
+      );
     });
   return {
     async settle() {
@@ -291,12 +293,6 @@ export function spendingReport({ own, run, lost, reused, price }: Spending): Spe
     rowsReused: reused,
     requestsLost: lost,
   };
-}
-
-/** The stored spending of a run, as the engine counts it. */
-function spentOfRecord(record: RecordedSpending): Spent {
-  const { answers, prompt_tokens: prompt, cached_tokens: cached, completion_tokens: completion } = record;
-  return { answers, prompt, cached, completion };
 }
 
 /** What an unfinished run has paid for. Answers that cannot be read hide nothing else of the run. */

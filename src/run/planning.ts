@@ -110,10 +110,9 @@ export async function planRun(
     uniform: schemas.length === 1,
     model: pinnedModel,
   };
-  const { program: createdBy } = attempt;
-  const { dateParam } = job;
   const checks = await planChecks(opened, { resolved, contract });
-  const reuseFrom = await planReuse(opened, { contract, resolved });
+  const scoresAll = attempt.newRun && attempt.reuse !== true;
+  const reuseFrom = await planReuse(job, sink, reporter.log, { contract, resolved, scoresAll });
   const made = {
     runId,
     spec,
@@ -121,12 +120,12 @@ export async function planRun(
     contract,
     msPerRow,
     target,
-    dateParam,
+    dateParam: job.dateParam,
     checks,
     reuseFrom,
     mostRows: job.limited?.rows,
   };
-  const plan = makePlan({ ...made, createdBy });
+  const plan = makePlan({ ...made, createdBy: attempt.program });
   if (spanCount(plan) > spansLimit) {
     const parts = `${count(rows, "row")} in spans of ${count(plan.commitRows, "row")} would be ${count(spanCount(plan), "part")}`;
     throw new JobError("SPEC_INVALID", `planning ${spec.name}: ${parts}, at most ${spansLimit} can be kept`, {

@@ -11,7 +11,7 @@ import type { FoundModel, Model } from "../models/places/place.js";
 import { JobError, assertNever, reworded } from "../base/errors.js";
 import { nextRunId } from "./plan/identity.js";
 import type { ListedShard } from "./plan/compare.js";
-import type { Plan, PlannedChecks, RunId } from "./plan/plan.js";
+import type { Plan, PlannedChecks } from "./plan/plan.js";
 import type { PlanEstimate } from "../report/plan-text.js";
 import {
   atKey,
@@ -22,7 +22,7 @@ import {
   type Job,
   type Log,
 } from "../flow/context.js";
-import type { RunSink, StoredPlan } from "../targets/target.js";
+import type { RunSink, StoredPlan, Sink } from "../targets/target.js";
 import { checkGolden, pinGolden, pinProfile } from "./checks.js";
 import { openPinnedModel, plannedModel, bindFirstShard, loadEngine } from "./model.js";
 import {
@@ -34,7 +34,7 @@ import {
   warnOfUnmatched,
   wholeInput,
   type SeenSchema,
-  seenSchema,
+  readSchema,
 } from "./input.js";
 import { type PlannedRuns, planRun, requireFitting, warnOfFolders, warnOfModel } from "./planning.js";
 import { runStep } from "./lifecycle/lifecycle.js";
@@ -58,28 +58,25 @@ import { jsonOf } from "../columns/value-text.js";
  * the run that is there needs neither input nor model, what prevents it is a line of `untried`. Writes nothing.
  */
 export async function previewPlan(opened: OpenedJob, check: StoredRunCheck): Promise<Preview> {
-  const { attempt } = opened;
-  if (check.next === "plan" || check.next === "resume") {
-    return await previewNew(opened, check);
-  }
-  const made = await orFailure(attempt.signal, () => previewNew(opened, check));
-  return "failed" in made ? { untried: [planFailed(made)] } : made;
+  const make = (): Promise<PreviewedPlan> => previewNew(opened, check);
+  const isNeeded = check.next === "plan" || check.next === "resume";
+  return isNeeded ? await make() : await orUntried(newPlan, make, unlessStopped(opened.attempt.signal));
 }
 
-function planFailed({ failed }: Failure): string {
-  return `the plan of a new run: ${failed}`;
-}
+/** Begins the line of what `run` can do without. */
+const newPlan = "the plan of a new run";
 
 /** A run that is resumed is planned with its own model, and although its input is not whole. */
 async function previewNew(opened: OpenedJob, { next, stored }: StoredRunCheck): Promise<PreviewedPlan> {
   const { job, input, models, attempt, reporter } = opened;
-  const { spec } = job;
-  const runId = stored === undefined || next === "end" ? job.base : idOfNext(stored, next);
+  const isSame = next === "resume" || next === "finish";
+  const runId =
+    stored === undefined || next === "end" ? job.base : isSame ? stored.plan.runId : nextRunId(stored.plan.runId);
   const resumed = next === "resume" ? stored : undefined;
   const listing =
     resumed === undefined ? await wholeInput(job, input.source) : await listInput(job, input.source, resumed.plan);
   warnOfUnmatched(reporter.log, listing);
-  const resolved = await openPinnedModel(job, models, resumed && plannedModel(spec, resumed.plan));
+  const resolved = await openPinnedModel(job, models, resumed && plannedModel(job.spec, resumed.plan));
   const { engine: open, untried } = await openForPlan(models, resolved.model);
   await using engine = open;
   await using decoder = await input.openDecoder(listing.folders);
@@ -88,28 +85,22 @@ async function previewNew(opened: OpenedJob, { next, stored }: StoredRunCheck): 
     const { plan, second } = await planRun(opened, { runId, listed: listing.shards, table: listing.table, ...tools });
     return { plan, second, ...(await estimateRun(opened, { plan, engine, decoder })) };
   };
-  const made = resumed === undefined ? await make() : await madeOrStored(attempt.signal, resumed.plan, make);
+  // The stored plan, which `run` goes on with, takes the place of a new one where none can be made.
+  const made: PreviewedPlan =
+    resumed === undefined
+      ? await make()
+      : {
+          plan: resumed.plan,
+          second: undefined,
+          estimate: undefined,
+          ...(await orUntried(newPlan, make, unlessStopped(attempt.signal))),
+        };
   const { plan, second, estimate } = made;
-  if (spec.model.server === undefined) {
+  if (job.spec.model.server === undefined) {
     await checkGolden(opened, { plan: resumed?.plan ?? plan, engine });
   }
   const all = [...untried, ...made.untried, ...untriedAtServer(plan, engine)];
   return { plan, second, estimate, untried: all };
-}
-
-/** The id of the run that `run` goes on with, or of the one that it begins after the stored one. */
-function idOfNext({ plan: { runId } }: StoredPlan, next: StoredRunCheck["next"]): RunId {
-  return next === "resume" || next === "finish" ? runId : nextRunId(runId);
-}
-
-/** Makes the plan of a new run; the stored plan, which `run` goes on with, takes its place where none can be made. */
-async function madeOrStored(
-  signal: AbortSignal,
-  plan: Plan,
-  make: () => Promise<PreviewedPlan>,
-): Promise<PreviewedPlan> {
-  const made = await orFailure(signal, make);
-  return "failed" in made ? { plan, second: undefined, estimate: undefined, untried: [planFailed(made)] } : made;
 }
 
 /**
@@ -260,7 +251,6 @@ interface FirstShard {
 async function lookAtFirst<T>(opened: OpenedJob, look: (first: FirstShard) => Promise<T>): Promise<T | undefined> {
   const { job, input, models, reporter } = opened;
   const { source } = input;
-  const { spec } = job;
   const resolved = await openPinnedModel(job, models);
   const listing = await listInput(job, source);
   const [shard] = listing.shards;
@@ -272,17 +262,8 @@ async function lookAtFirst<T>(opened: OpenedJob, look: (first: FirstShard) => Pr
     return undefined;
   }
   await using decoder = await input.openDecoder(listing.folders);
-  await using file = await source.open(shard);
-  for await (const footer of decoder.footers([file])) {
-    return await look({
-      shard,
-      decoder,
-      resolved,
-      engine,
-      seen: seenSchema(spec, { shard, file }, footer),
-    });
-  }
-  return undefined;
+  const seen = await readSchema(job.spec, source, shard, decoder);
+  return seen && (await look({ shard, decoder, resolved, engine, seen }));
 }
 
 /** The findings of a dry run at the target. */
@@ -301,10 +282,15 @@ interface TargetCheck {
  * @throws JobError the error that `run` would end with. Not thrown: transient errors, and errors of a held run, which
  * `checkStoredRun` returns
  */
-export async function checkTarget(opened: OpenedJob, plan: Plan | undefined, isNew = false): Promise<TargetCheck> {
-  const { job, sink } = opened;
+export async function checkTarget(
+  job: Job,
+  sink: Sink,
+  log: Log,
+  plan: Plan | undefined,
+  isNew = false,
+): Promise<TargetCheck> {
   return await orUntried("the target", async () => {
-    const state = await runState(opened);
+    const state = await runState(job, sink, log);
     const { status } = state;
     if (state.error !== undefined && status !== "held") {
       throw state.error;
@@ -351,10 +337,9 @@ interface StoredRunCheck {
  */
 export async function checkStoredRun(opened: OpenedJob): Promise<StoredRunCheck> {
   const { job, sink } = opened;
-  const { base } = job;
   const none = { next: "plan", isReached: true, untried: [] } as const;
   const found = await orUntried("the target", async () => ({
-    stored: await sink.find(base),
+    stored: await sink.find(job.base),
   }));
   if ("untried" in found) {
     return { ...none, isReached: false, ...found };
@@ -420,20 +405,23 @@ async function nextOfUnfinished(opened: OpenedJob, run: RunSink): Promise<Stored
   }
 }
 
-/** Returns a line that says what was not carried out, if `work` fails and a retry may succeed. */
+/** Returns a line that says what was not carried out, if `work` fails with an error that a dry run can do without; default: a retry may succeed. */
 async function orUntried<T>(
   what: string,
   work: () => Promise<T>,
+  canDoWithout: (error: JobError) => boolean = ({ exitCode }) => exitCode === 75,
 ): Promise<T | { readonly untried: readonly string[] }> {
   try {
     return await work();
   } catch (error) {
-    if (error instanceof JobError && error.exitCode === 75) {
+    if (error instanceof JobError && canDoWithout(error)) {
       return { untried: [`${what}: ${error.message}`] };
     }
     throw error;
   }
 }
+
+const unlessStopped = (signal: AbortSignal) => (): boolean => !signal.aborted;
 
 /**
  * Says what the checks of a run look at and what becomes of a run that fails one, then what it is compared with; nothing
@@ -537,9 +525,12 @@ async function estimateRun(opened: OpenedJob, { plan, engine, decoder }: Estimat
   const tools = { plan, engine, decoder };
   const sample = await sampleRows(opened, { ...tools, ranges, count: measuredRows });
   const { rows, read, places } = sample;
-  const found = await orFailure(attempt.signal, () => openTokenCounter(job, models));
-  const [countTokens, untried] =
-    found !== undefined && "failed" in found ? [undefined, [`tokens were not counted: ${found.failed}`]] : [found, []];
+  const found = await orUntried(
+    "tokens were not counted",
+    () => openTokenCounter(job, models),
+    unlessStopped(attempt.signal),
+  );
+  const [countTokens, untried] = found !== undefined && "untried" in found ? [undefined, found.untried] : [found, []];
   const tokens = await tokensOf(paid, sample, countTokens);
   const inTexts = tokens.reduce((sum, size) => sum + size, 0) / Math.max(1, rows.length);
   const requests = Math.round((all * rows.length) / Math.max(1, read));
@@ -596,26 +587,7 @@ async function tokensOf(
 
 /** Loads the tokenizer that the spec names for estimates; undefined: it names none. @throws JobError of its file */
 async function openTokenCounter(job: PlacedSpec, models: Models): Promise<CountTokens | undefined> {
-  const { loadTokenCounter } = models;
-  return loadTokenCounter && (await atKey(job, ["model", "prompt", "tokenizer"], loadTokenCounter));
-}
-
-/** What could not be done, in place of its result. */
-interface Failure {
-  /** The message of the error. */
-  readonly failed: string;
-}
-
-/** Does what a dry run can do without: returns the message of the JobError that `work` ends with, unless a signal ended it. */
-async function orFailure<T>(signal: AbortSignal, work: () => Promise<T>): Promise<T | Failure> {
-  try {
-    return await work();
-  } catch (error) {
-    if (error instanceof JobError && !signal.aborted) {
-      return { failed: error.message };
-    }
-    throw error;
-  }
+  return models.loadTokenCounter && (await atKey(job, ["model", "prompt", "tokenizer"], models.loadTokenCounter));
 }
 
 interface PreviewOptions {
@@ -703,9 +675,9 @@ async function firstRows(opened: OpenedJob, tools: PreviewTools, limit: number):
   const commitRows = where === undefined || isPaid(job.spec) ? limit : Math.max(limit, filteredSpanRows);
   const plan = { ...tools.plan, commitRows };
   const spans: Spans = new Map();
-  const count = spanCount(plan);
+  const allSpans = spanCount(plan);
   // Each step reads twice as many spans, because rows that match a condition may be anywhere.
-  for (let from = 0, to = 1; from < count && rowsIn(spans) < limit; from = to, to = Math.min(count, 2 * to + 1)) {
+  for (let from = 0, to = 1; from < allSpans && rowsIn(spans) < limit; from = to, to = Math.min(allSpans, 2 * to + 1)) {
     const ranges = [rowsOfSpans(plan, { from, to })];
     await scoreWithoutPublishing(opened, { ...tools, plan, ranges }, ({ index }, output) => {
       spans.set(index, { rows: rowsOf(output.rows, limit), rejects: output.rejects });
@@ -807,7 +779,7 @@ interface RowDraw {
   /** All rows that were drawn, in the order of the draw. */
   readonly rows: readonly number[];
   /** Draws further rows, and returns them: fewer where the table has no more. */
-  more(count: number): readonly number[];
+  more(wanted: number): readonly number[];
 }
 
 /** @param all the number of rows of the table @param seed the same one draws the same rows @public so that tests call it */
@@ -818,9 +790,9 @@ export function drawRows(all: number, seed: number): RowDraw {
   const swapped = new Map<number, number>();
   return {
     rows,
-    more(count) {
+    more(wanted) {
       const from = rows.length;
-      for (let at = from; at < Math.min(all, from + count); at += 1) {
+      for (let at = from; at < Math.min(all, from + wanted); at += 1) {
         const other = at + Math.floor(random() * (all - at));
         rows.push(swapped.get(other) ?? other);
         swapped.set(other, swapped.get(at) ?? at);

@@ -156,7 +156,9 @@ async function pruneRun(
   if (outcome.kind === "retained") {
     return { ...about, removed: nothingRemoved, retained: outcome.why };
   }
-  return choice.again && isNothing(outcome) ? undefined : { ...about, removed: outcome, retained: undefined };
+  const { files, tables, rejects, profiles } = outcome;
+  const isNothing = files + tables.length + rejects + profiles === 0;
+  return choice.again && isNothing ? undefined : { ...about, removed: outcome, retained: undefined };
 }
 
 /** A folder with files of others, or with damage, stays as it is and does not keep the others from being pruned. */
@@ -169,10 +171,6 @@ async function orRetained(work: () => Promise<PruneOutcome>): Promise<PruneOutco
     }
     throw error;
   }
-}
-
-function isNothing({ files, tables, rejects, profiles }: Removed): boolean {
-  return files + tables.length + rejects + profiles === 0;
 }
 
 /** The tombstone of a group: the stored one, or one to store. */

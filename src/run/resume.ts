@@ -12,7 +12,6 @@ import {
 } from "./plan/compare.js";
 import type { PlannedShard } from "./plan/plan.js";
 import { shareOf, spanCount, type SpanRange } from "./plan/spans.js";
-import type { AttemptFailure } from "./lifecycle/recorded-run.js";
 import type { LatestRun } from "./lifecycle/lifecycle.js";
 import { replacedBy } from "./lifecycle/published-run.js";
 import type { OpenedJob, Job, Attempt, Log } from "../flow/context.js";
@@ -69,9 +68,8 @@ export interface Resumable {
  */
 export async function checkResumable(opened: OpenedJob, run: RunSink, listing: Listing): Promise<Resumable> {
   const { job, sink, input, models, attempt, reporter } = opened;
-  const { worker, steal } = attempt;
   const { plan } = run;
-  const share = steal ? { from: 0, to: spanCount(plan) } : shareOf(spanCount(plan), worker);
+  const share = attempt.steal ? { from: 0, to: spanCount(plan) } : shareOf(spanCount(plan), attempt.worker);
   // Answers of a language model are counted, and compared, before the run is finished.
   const isIdle = plan.request.prompt === undefined && pendingRows(run, share) === 0;
   checkSpec(job, sink, run); // before the model is loaded, so that a change is reported at once
@@ -96,9 +94,8 @@ export async function checkPublished(opened: OpenedJob, run: RunSink, listing: L
 
 /** Checks that the spec is still that of the plan. @throws JobError PLAN_CHANGED (66), naming the keys that changed */
 export function checkSpec(job: Job, sink: Sink, run: PlannedRun): void {
-  const { spec } = job;
   const { lines, isElsewhere } = compareTargets(run.plan.target, sink.planTarget);
-  const differences = [...compareSpec(run.plan, spec), ...lines];
+  const differences = [...compareSpec(run.plan, job.spec), ...lines];
   if (differences.length > 0) {
     const found = `comparing the spec with the plan of ${nameOf(run)}: ${differences.join("; ")}`;
     const hint = isElsewhere ? elsewhereHint(job, sink, run) : hintOf(job, sink, run);
@@ -156,22 +153,16 @@ export async function hasOnlyFailed(
   attempt: Attempt,
   { plan, spans }: RunSink,
 ): Promise<boolean> {
-  const { worker } = attempt;
+  const codes: Readonly<Record<string, number>> = exitCodes;
   return (
-    worker.count === 1 &&
+    attempt.worker.count === 1 &&
     spans.size === 0 &&
     spec.model.prompt === undefined &&
     plan.request.prompt === undefined &&
     compareTargets(plan.target, sink.planTarget).lines.length === 0 &&
-    isCorrectable(await lastFailure(sink, plan.runId)) &&
+    [64, 65].includes(codes[(await lastFailure(sink, plan.runId))?.code ?? ""] ?? 0) && // a person has to correct what ended it
     !(await isWorkedOn(sink, attempt, plan.runId))
   );
-}
-
-/** Whether a person has to correct what ended the attempt: the spec, the data or a permission. */
-function isCorrectable(failure: AttemptFailure | undefined): boolean {
-  const codes: Readonly<Record<string, number>> = exitCodes;
-  return failure !== undefined && [64, 65].includes(codes[failure.code] ?? 0);
 }
 
 function nameOf({ state }: PlannedRun): string {

@@ -1,5 +1,3 @@
-import type { JobSpec } from "../job/jobfile/job-spec.js";
-import type { AttemptRecord } from "../report/attempt-record.js";
 import { count } from "../base/shown-numbers.js";
 import { type Contract, reuseColumn, scoredColumns } from "../models/binding/contract.js";
 import { type Column, bytesPerValue, showType } from "../columns/types.js";
@@ -26,17 +24,24 @@ import { createRowHasher, hashWords } from "../columns/row-hash.js";
 import { createColumnBuilder } from "../columns/columns.js";
 import { sha256Of } from "../base/sha256.js";
 
+interface ReusePlanning {
+  readonly contract: Contract;
+  readonly resolved: FoundModel;
+  /** `--new-run` without `--reuse`. */
+  readonly scoresAll: boolean;
+}
+
 /**
  * Finds the published run whose predictions are reused: the one of the same params, which the new run takes the place of,
  * or the last of the series with an earlier date. Returns null if there is none, and undefined without `reuse`.
  * @throws JobError USAGE for a model without a version, CONTRACT for a key that is no scalar
  */
 export async function planReuse(
-  opened: OpenedJob,
-  { contract, resolved }: { readonly contract: Contract; readonly resolved: FoundModel },
+  job: Job,
+  sink: Sink,
+  log: Log,
+  { contract, resolved, scoresAll }: ReusePlanning,
 ): Promise<PinnedRun | null | undefined> {
-  const { job, sink, attempt, reporter } = opened;
-  const { log } = reporter;
   const { spec } = job;
   if (contract.reuse === undefined) {
     return undefined;
@@ -49,17 +54,14 @@ export async function planReuse(
     );
   }
   requireScalarKey(contract);
-  if (attempt.newRun && !attempt.reuse) {
+  if (scoresAll) {
     log.info("--new-run scores all rows; with --reuse, unchanged rows take their predictions from an earlier run");
     return null;
   }
-  const found = (await ownRun(spec, sink)) ?? (await lastOfSeries(job, sink, log));
+  const ofJob = { job: spec.name, params: spec.params, dateParam: undefined };
+  const own = runsOfSeries(await sink.published("here"), ofJob).at(-1);
+  const found = own ?? (await lastOfSeries(job, sink, log));
   return found === undefined ? null : pinOf(found);
-}
-
-/** The published run of the same params; undefined: there is none. */
-async function ownRun({ name: job, params }: JobSpec, sink: Sink): Promise<DatedRun | undefined> {
-  return runsOfSeries(await sink.published("here"), { job, params, dateParam: undefined }).at(-1);
 }
 
 /** The last published run of the series with an earlier date; undefined: there is none. */
@@ -110,7 +112,13 @@ export async function openReuse(
     return undefined;
   }
   const seeds = seedsOf(plan);
-  const timer = timerOf(reporter.record);
+  const { record } = reporter;
+  const timer = {
+    nowMs: record.stages.nowMs,
+    took(ms: number) {
+      record.comparingMs += ms;
+    },
+  };
   const nothing = { contract, timer, hashing: { seeds } };
   const ranges = pendingRanges(spansOf(plan), spans, share);
   if (reuseFrom === undefined || reuseFrom === null || ranges.length === 0) {
@@ -135,23 +143,20 @@ async function readPublished(
   { run, seeds }: { readonly run: PinnedRun; readonly seeds: HashSeeds },
 ): Promise<FilledTable | undefined> {
   const { sink, attempt, reporter, queries, memory } = opened;
-  const { log } = reporter;
-  const { signal } = attempt;
-  const { openStoredRows } = queries;
   const { contract } = plan;
   const key = scoredColumns(contract).filter(({ name }) => contract.reuse?.key.includes(name) === true);
   const outputs = contract.outputs.map(({ column: name, type }) => ({ name, type }));
   try {
     const files = await sink.readPublished({ run, columns: [...key, ...outputs, reuseColumn] });
-    await using reader = await openStoredRows({ files, key, outputs });
-    return await fillTable(signal, memory, reader, { contract, seeds });
+    await using reader = await queries.openStoredRows({ files, key, outputs });
+    return await fillTable(attempt.signal, memory, reader, { contract, seeds });
   } catch (error) {
-    signal.throwIfAborted();
+    attempt.signal.throwIfAborted();
     // Asking again costs money: where memory, disk or the target may serve another attempt, this one ends.
     if (plan.request.prompt !== undefined && exitCodeOf(error) === 75) {
       throw error;
     }
-    log.warn(`all rows are scored: reusing the predictions of run ${run.runId}: ${messageOf(error)}`);
+    reporter.log.warn(`all rows are scored: reusing the predictions of run ${run.runId}: ${messageOf(error)}`);
     return undefined;
   }
 }
@@ -173,16 +178,6 @@ function warnOfRest(
     });
   }
   log.warn(`${text}, and what belongs to them is scored; with ${memory}, all rows fit`);
-}
-
-/** Measures how long rows are compared. */
-function timerOf(record: AttemptRecord): Reuse["timer"] {
-  return {
-    nowMs: record.stages.nowMs,
-    took(ms) {
-      record.comparingMs += ms;
-    },
-  };
 }
 
 /** What the hashes of rows depend on besides their values, and how they are made: another number is another hash. */

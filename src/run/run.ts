@@ -11,7 +11,7 @@ import { shareOf, spanCount, type SpanRange, spansOf, spansToSteal } from "./pla
 import { runStep, type RunStep, supersededBy } from "./lifecycle/lifecycle.js";
 import { rowsOf } from "./lifecycle/span-record.js";
 import type { EngineInfo, AttemptRecord } from "../report/attempt-record.js";
-import { type RunReport, type ServerReport, type SpendingReport } from "../report/report.js";
+import type { RunReport, ServerReport, SpendingReport } from "../report/report.js";
 import { type BatchSizer, measureEngine, treesText } from "../flow/batch-size.js";
 import type { OpenedJob, Attempt, Log } from "../flow/context.js";
 import { pendingRanges } from "../flow/read.js";
@@ -69,15 +69,14 @@ import { scoreWithSecond } from "./second-job.js";
  */
 export async function runJob(opened: OpenedJob): Promise<RunReport> {
   const { job, sink, attempt, reporter } = opened;
-  const { base } = job;
   try {
-    const stored = await sink.find(base);
+    const stored = await sink.find(job.base);
     if (stored?.pruned !== undefined) {
       refusePruned(job, attempt, stored.pruned);
       reporter.log.info(`planning a new run after ${stored.plan.runId}, which was pruned`);
       return await startRun(opened, nextRunId(stored.pruned.tombstone));
     }
-    return stored === undefined ? await startRun(opened, base) : await takeUp(opened, stored);
+    return stored === undefined ? await startRun(opened, job.base) : await takeUp(opened, stored);
   } catch (thrown) {
     const error = firstError(thrown);
     const damage = damageOf(attempt, reporter.record, error);
@@ -220,15 +219,14 @@ async function reload(
 
 async function takeUp(opened: OpenedJob, stored: StoredPlan): Promise<RunReport> {
   const { job, sink, input, attempt, reporter } = opened;
-  const { newRun } = attempt;
   reporter.record.setRun(runFacts(stored));
   const run = await sink.open(stored);
   recordLateness(sink, attempt, reporter, run.plan.runId);
   return await recordingFailure(sink, attempt, run, async () => {
-    if (!newRun) {
+    if (!attempt.newRun) {
       refuseElsewhere(job, sink, run);
     }
-    const step = runStep(latestRun(run), newRun);
+    const step = runStep(latestRun(run), attempt.newRun);
     if (step.kind !== "score" && step.kind !== "compare with plan") {
       return await takeStep(opened, run, step);
     }
@@ -243,8 +241,6 @@ async function takeUp(opened: OpenedJob, stored: StoredPlan): Promise<RunReport>
 /** Scores what is left of a run; or opens the next run if its plan no longer holds, and that was asked for. */
 async function resumeScoring(opened: OpenedJob, run: RunSink): Promise<RunReport> {
   const { job, sink, input, models, attempt, reporter } = opened;
-  const { newRun } = attempt;
-  const { log } = reporter;
   const { plan } = run;
   let listing: Listing;
   let resumable: Resumable;
@@ -254,13 +250,13 @@ async function resumeScoring(opened: OpenedJob, run: RunSink): Promise<RunReport
   } catch (thrown) {
     const error = firstError(thrown);
     const isChange = error instanceof JobError && error.exitCode === 66;
-    if (isChange && (newRun || (await hasOnlyFailed(job.spec, sink, attempt, run)))) {
+    if (isChange && (attempt.newRun || (await hasOnlyFailed(job.spec, sink, attempt, run)))) {
       return await abandon(opened, plan.runId, error);
     }
     throw error;
   }
 
-  log.info(`resuming run ${plan.runId}: ${run.spans.size} of ${count(spanCount(plan), "span")} committed`);
+  reporter.log.info(`resuming run ${plan.runId}: ${run.spans.size} of ${count(spanCount(plan), "span")} committed`);
   const { model, shardsUnplanned } = resumable;
   if (model === undefined) {
     return await finishIdleRun(opened, run, shardsUnplanned);
@@ -333,22 +329,23 @@ interface ScoringParts {
  */
 function scoreAndFinish(opened: OpenedJob, run: RunSink, parts: ScoringParts): Promise<RunReport> {
   const { job, sink, models, attempt, reporter, queries } = opened;
-  const { record } = reporter;
-  const { worker, signal } = attempt;
   const { decoder, engine, shardsUnplanned, digests } = parts;
   const { plan } = run;
   return unlessDiscarded(opened, run, shardsUnplanned, async () => {
-    const verifying = { ...opened, input: verifyingInput(opened, { plan, decoder, digests }) };
-    const share = shareOf(spanCount(plan), worker);
+    const verifying =
+      job.spec.input.verify === "full"
+        ? { ...opened, input: verifyingInput(opened.input, attempt.signal, reporter.log, { plan, decoder, digests }) }
+        : opened;
+    const share = shareOf(spanCount(plan), attempt.worker);
     recordLateness(sink, attempt, reporter, plan.runId);
     takeUpRejects(job.spec, reporter.log, run);
     const [writer, measured] = await both(
       run.begin(attemptFacts(job.spec, attempt, engine.provider)),
       measureEngine(job.spec, models.batchLimits, reporter.log, plan, { engine, rows: pendingRows(run, share) }),
     );
-    signal.throwIfAborted();
+    attempt.signal.throwIfAborted();
     await using paying = await beginPaying(sink, attempt, reporter.log, { engine, run });
-    record.startScoring(engineFacts(engine, measured.sizer));
+    reporter.record.startScoring(engineFacts(engine, measured.sizer));
     await askAhead(verifying, { run, engine, decoder, share });
     await using aggregates = await aggregatesOf(job, queries, plan);
     await scoreShares(verifying, run, { writer, decoder, engine, ...measured, aggregates, share });

@@ -26,7 +26,7 @@ import {
   finishingHint,
 } from "./hints.js";
 import { findPlanned, openOwn, refuseElsewhere } from "./resume.js";
-import type { OpenedJob, Job, Log } from "../flow/context.js";
+import type { Job, Log } from "../flow/context.js";
 import { count } from "../base/shown-numbers.js";
 import { groupRuns } from "./series/prune-choice.js";
 import {
@@ -46,6 +46,7 @@ import { mapBounded } from "../base/promises.js";
 import { earlierThan, judge } from "../checks/checks.js";
 import { limitsOf } from "./lifecycle/verdict-text.js";
 import { readsAtOnce, readPinned } from "./checks.js";
+import type { LookAtPaid } from "../models/engine.js";
 
 export interface RunState {
   readonly runId: RunId;
@@ -119,10 +120,9 @@ const nothing = {
 /**
  * Returns the state of a run from the target alone. Writes nothing.
  * @throws JobError PLAN_CHANGED if another job has made it
- * @param isDetailed also reads what the run has paid for
+ * @param lookAtPaid says what an unfinished run has paid for; default: that is not read
  */
-export async function runState(opened: OpenedJob, isDetailed = false): Promise<RunState> {
-  const { job, sink, models, reporter } = opened;
+export async function runState(job: Job, sink: Sink, log: Log, lookAtPaid?: LookAtPaid): Promise<RunState> {
   const { spec, base, command } = job;
   const stored = await orDamage(() => sink.find(base));
   const unfinished = await unfinishedRuns(job, sink);
@@ -155,16 +155,16 @@ export async function runState(opened: OpenedJob, isDetailed = false): Promise<R
   const isOpen = state.kind === "unfinished" || state.kind === "approved";
   const lost = await lostSpans(job, run);
   const lastFailure = isOpen ? ((await lastFailureOf(sink, plan.runId)) ?? null) : null;
-  const isPaidFor = isDetailed && state.kind === "unfinished" && models.lookAtPaid !== undefined;
+  const isPaidFor = state.kind === "unfinished" && lookAtPaid !== undefined;
   const committed = [...spans.keys()].map((index) => spanAt(plan, index));
   return {
     ...planned,
     ...(lost === undefined ? {} : { damage: [lost.message], error: spellOut(job, lost) }),
     status: isRolledBack(state) ? "rolled_back" : state.kind,
     ...(await decided(spec, sink, run)),
-    ...(await toDecide(job, sink, reporter.log, run)),
+    ...(await toDecide(job, sink, log, run)),
     ...(isOpen && plan.erasure === undefined && lost === undefined ? continuing(job, run, lastFailure) : {}),
-    paid: isPaidFor ? await paidReport(models.lookAtPaid, run.answers().read()) : undefined,
+    paid: isPaidFor ? await paidReport(lookAtPaid, run.answers().read()) : undefined,
     lastFailure,
     spansCommitted: spans.size,
     rowsCommitted: committed.reduce((sum, { rowStart, rowEnd }) => sum + rowEnd - rowStart, 0),
@@ -328,14 +328,13 @@ export async function runStats(job: Job, sink: Sink, runId: string | undefined):
 }
 
 async function statsOf(job: Job, sink: Sink, stored: StoredPlan): Promise<RunStats> {
-  const { command } = job;
   const { plan } = stored;
   const run = await openOwn(job, sink, stored);
   const { state, spans } = run;
   const reading = `reading the profiles of run ${plan.runId}`;
   if (state.kind === "discarded") {
     const found = `it was ${decisionText(state.decision, true)}; its rows are removed`;
-    const shown = `${command(plan.params, { verb: "status" })} shows its checks`;
+    const shown = `${job.command(plan.params, { verb: "status" })} shows its checks`;
     const hint = `${shown}; to score again: ${newRunCommand(job, plan)}`;
     throw new JobError("DISCARDED", `${reading}: ${found}`, { hint });
   }

@@ -12,6 +12,8 @@ import { fixtureNamed } from "../support/world.js";
 
 const fixture = fixtureNamed("diabetes-mlp");
 
+const stateOf = ({ job, sink, reporter }: OpenedJob) => runState(job, sink, reporter.log);
+
 /** Runs of a job whose target is of a kind that no spec names. */
 async function jobIntoMemory(overrides: object) {
   const target = memoryTarget();
@@ -39,7 +41,7 @@ test("a target of a new kind takes a run, its status, and a new run, whose rows 
   const next = await attempt(runJob, { newRun: true });
   expect(next).toMatchObject({ status: "complete", runId: expect.stringMatching(/-r2$/) as string });
   expect(rows()).toBe(fixture.rows);
-  expect(await attempt(runState)).toMatchObject({ status: "published", spansPlanned: 3, spansCommitted: 3 });
+  expect(await attempt(stateOf)).toMatchObject({ status: "published", spansPlanned: 3, spansCommitted: 3 });
   expect(await attempt(({ job, sink }) => collect(rejectedRows(job, sink)))).toEqual([]);
 });
 
@@ -49,7 +51,7 @@ test("checks hold a run at a target of a new kind, and a person approves it", as
   expect(await attempt(runJob, first)).toMatchObject({ status: "complete", verdict: { outcome: "publish" } });
   await rewrite(fewRows);
   expect(await attempt(runJob, second)).toMatchObject({ status: "held" });
-  expect(await attempt(runState, second)).toMatchObject({ status: "held" });
+  expect(await attempt(stateOf, second)).toMatchObject({ status: "held" });
   expect(rows()).toBe(fixture.rows);
 
   const request = { by: "ann", reason: undefined, notNormal: false, runId: undefined };

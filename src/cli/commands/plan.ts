@@ -71,7 +71,7 @@ async function showPlan(spec: string, options: PlanOptions, io: SafeIo): Promise
   const writing = next === "end" ? undefined : (planned.plan ?? stored?.plan);
   const ofSpools = writing === undefined ? [] : await checkSpools(loaded.spec, writing, folder);
   const { state, untried: ofTarget } = storedRun.isReached
-    ? await checkTarget(opened, writing, next === "plan")
+    ? await checkTarget(opened.job, opened.sink, log, writing, next === "plan")
     : { state: undefined, untried: [] };
   const untried = [...planned.untried, ...ofSpools, ...storedRun.untried, ...ofTarget];
   const runId = planned.plan?.runId ?? opened.job.base;
@@ -198,7 +198,7 @@ async function validate(spec: string, options: JobOptions, io: SafeIo): Promise<
   const { next, stored, refusal } = await checkStoredRun(opened);
   const isNew = next === "plan" && stored !== undefined; // `run` abandons the stored run
   const tried = isNew ? { ...plan, runId: nextRunId(stored.plan.runId) } : plan;
-  const { state, untried } = await checkTarget(opened, tried, isNew);
+  const { state, untried } = await checkTarget(opened.job, opened.sink, log, tried, isNew);
   if (state?.error !== undefined) {
     throw refusal ?? state.error; // `state.error` of a held run: it has lost spans
   }

@@ -55,7 +55,7 @@ async function showStatus(specs: readonly string[], options: StatusOptions): Pro
     return await statusOfSeveral(specs, options);
   }
   await using opened = await openLoaded(await readRunSpec(spec, options), spec);
-  const state = await runState(opened, true);
+  const state = await runState(opened.job, opened.sink, opened.reporter.log, opened.models.lookAtPaid);
   if (state.status !== "damaged") {
     requireLatest(state.runId, options.run); // of a damaged run, the number may not be known
   }
@@ -167,7 +167,7 @@ function notPublished(jobs: readonly JobState[]): JobError | undefined {
 async function stateOf(spec: string, options: StatusOptions): Promise<JobState> {
   try {
     await using opened = await openJob(spec, options);
-    const state = await runState(opened);
+    const state = await runState(opened.job, opened.sink, opened.reporter.log);
     return {
       spec,
       state,
