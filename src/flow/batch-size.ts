@@ -8,17 +8,24 @@ import type { Plan } from "../run/plan/plan.js";
 import type { BatchLimitCache, Log } from "./context.js";
 import { JobError } from "../base/errors.js";
 
-/** Finds out how many rows a batch can have, and how many it should have. @param rows that will be scored */
+interface Measuring {
+  readonly engine: Engine;
+  /** Rows that will be scored. */
+  readonly rows: number;
+  /** `engine.batch_size` */
+  readonly batchSize: JobSpec["engine"]["batch_size"];
+}
+
+/** Finds out how many rows a batch can have, and how many it should have. */
 export async function measureEngine(
-  spec: JobSpec,
   batchLimits: BatchLimitCache,
   log: Log,
   plan: Pick<Plan, "contract" | "commitRows"> & { readonly model: Pick<Plan["model"], "sha256"> },
-  { engine, rows }: { readonly engine: Engine; readonly rows: number },
+  { engine, rows, batchSize }: Measuring,
 ): Promise<{ batchLimit: BatchLimit; sizer: BatchSizer }> {
   const { contract } = plan;
   const batchLimit = await openBatchLimit(batchLimits, log, { engine, contract, modelSha256: plan.model.sha256 });
-  const sizer = await warmUp(spec, log, plan, { engine, limit: batchLimit.rows, rows });
+  const sizer = await warmUp(log, plan, { engine, limit: batchLimit.rows, rows, batchSize });
   return { batchLimit, sizer: contract.fixedBatchRows === null ? sizeWithin(batchLimit, sizer) : sizer };
 }
 
@@ -27,12 +34,11 @@ const warmUpRows = 256;
 
 /** Calls the model on blank rows, as its first call costs more than the others, and says how large batches are. */
 async function warmUp(
-  spec: JobSpec,
   log: Log,
   { contract, commitRows }: Pick<Plan, "contract" | "commitRows">,
-  { engine, limit, rows }: { readonly engine: Engine; readonly limit: number; readonly rows: number },
+  { engine, limit, rows, batchSize }: Measuring & { readonly limit: number },
 ): Promise<BatchSizer> {
-  const given = contract.fixedBatchRows ?? spec.engine.batch_size;
+  const given = contract.fixedBatchRows ?? batchSize;
   if (given !== "auto") {
     const batchRows = contract.fixedBatchRows ?? Math.min(given, commitRows);
     if (rows > 0) {

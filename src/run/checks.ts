@@ -53,6 +53,8 @@ import { mapBounded } from "../base/promises.js";
 import { parseWholeProfile, isRunProfile, parseRunProfile } from "./lifecycle/profile-text.js";
 import { sha256Of } from "../base/sha256.js";
 
+/* What the keys of `checks` ask of a run: columns of its output, golden rows, and profiles to compare it with. */
+
 function refusedKey({ where }: PlacedSpec, path: readonly string[], found: string, hint: string): JobError {
   return new JobError("SPEC_INVALID", `reading ${where(["checks", ...path])}: ${found}`, { hint });
 }

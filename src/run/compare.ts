@@ -19,6 +19,8 @@ import type { LocalParts, StoredTable } from "./lifecycle/span-record.js";
 import { findPlanned, openOwn } from "./resume.js";
 import type { Evaluated, EvaluationRequest } from "../checks/evaluation.js";
 
+/* Two sets of rows: predictions of two models, of two runs or tables, and of a run with its labels. */
+
 /** The comparison of two models on the same rows. A is `one`. */
 export interface Comparison extends Agreement {
   /** The number of rows of the input, and of its first rows, which were read. */

@@ -77,7 +77,7 @@ import { checkKeys } from "../checks/rules/spec.js";
 import { splitRunId } from "./plan/identity.js";
 import { verdictWithoutRows, withoutRows } from "./lifecycle/erasure.js";
 
-/* The end of a run: its verdict, its publication, and what an attempt reports of it. */
+/* The end of a run: its verdict, its decision, its publication, and what an attempt reports of it. */
 
 /** What ends an attempt whose share of the spans is committed. */
 interface Ending {

@@ -24,6 +24,8 @@ import { type SliceOfRun, windowsAhead } from "../flow/read.js";
 import { didYouMean } from "../base/suggest.js";
 import { instantOf } from "../report/calls.js";
 
+/* The input of a run: how it is waited for and listed, and what its footers and its dates say. */
+
 const inputPath = ["input", "path"];
 
 const laterInputHint = "run the same command again when the input is there, or correct input.path";

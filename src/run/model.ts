@@ -25,6 +25,8 @@ import type { SourceColumn } from "../columns/types.js";
 import type { ListedShard } from "./plan/compare.js";
 import { mixedRows } from "../models/binding/model-facts.js";
 
+/* The model of a run: how it is found, loaded, and bound to columns. */
+
 /**
  * Finds the model of the spec with its tokenizers, and checks it against `model.sha256`.
  * @param planned the model that the plan of an unfinished run pins

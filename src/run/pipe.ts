@@ -100,8 +100,9 @@ async function scoreStream(pipe: OpenedPipe, parts: StreamParts): Promise<number
   const step = async (): Promise<StreamedBatch | undefined> => (await batches.next()).value ?? undefined;
   let next = await step();
   const plan = { contract, commitRows: Number.MAX_SAFE_INTEGER, model: { sha256: modelSha256 } };
-  const measured = await measureEngine(spec, pipe.models.batchLimits, reporter.log, plan, {
+  const measured = await measureEngine(pipe.models.batchLimits, reporter.log, plan, {
     engine,
+    batchSize: spec.engine.batch_size,
     rows: next === undefined ? 0 : 1,
   });
   const held = new Map<number, HeldBatch>();

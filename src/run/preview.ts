@@ -53,6 +53,8 @@ import type { ShownRows } from "../report/preview-text.js";
 import { rangesOfRows } from "../flow/read.js";
 import { jsonOf } from "../columns/value-text.js";
 
+/* What `run` would do, without writing anything: its plan, its estimate, its first rows. */
+
 /**
  * Makes the plan that `run` would make now, whether or not the target has one. Where `run` does not need that plan, as
  * the run that is there needs neither input nor model, what prevents it is a line of `untried`. Writes nothing.

@@ -339,9 +339,10 @@ function scoreAndFinish(opened: OpenedJob, run: RunSink, parts: ScoringParts): P
     const share = shareOf(spanCount(plan), attempt.worker);
     recordLateness(sink, attempt, reporter, plan.runId);
     takeUpRejects(job.spec, reporter.log, run);
+    const { batch_size: batchSize } = job.spec.engine;
     const [writer, measured] = await both(
       run.begin(attemptFacts(job.spec, attempt, engine.provider)),
-      measureEngine(job.spec, models.batchLimits, reporter.log, plan, { engine, rows: pendingRows(run, share) }),
+      measureEngine(models.batchLimits, reporter.log, plan, { engine, rows: pendingRows(run, share), batchSize }),
     );
     attempt.signal.throwIfAborted();
     await using paying = await beginPaying(sink, attempt, reporter.log, { engine, run });

@@ -48,6 +48,8 @@ import { limitsOf } from "./lifecycle/verdict-text.js";
 import { readsAtOnce, readPinned } from "./checks.js";
 import type { LookAtPaid } from "../models/engine.js";
 
+/* What is known of the runs of a job: state, history, profiles, rejected rows. */
+
 export interface RunState {
   readonly runId: RunId;
   readonly status:
