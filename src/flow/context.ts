@@ -158,7 +158,7 @@ export interface OpenedJob {
 export interface SecondJob {
   readonly job: PlacedSpec & { readonly base: RunId };
   readonly sink: Sink;
-  readonly models: Omit<Models, "batchLimits">;
+  readonly models: Models;
   readonly reporter: Reporter;
 }
 

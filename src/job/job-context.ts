@@ -24,13 +24,7 @@ import { awaitedLater } from "../base/promises.js";
 import { sha256Of } from "../base/sha256.js";
 import { attemptServices, checkSeveral, programVersion, versionsFor } from "./attempt.js";
 import { addressSpaceBytes, defaultMemory, minBudgetBytes, storedRowsMemory, usableCores } from "./machine.js";
-import {
-  engineOfSecondModel,
-  type ModelToolsOptions,
-  type SharedModels,
-  modelTools,
-  openBatchLimitCache,
-} from "./model-tools.js";
+import { engineOfSecondModel, type ModelToolsOptions, type SharedModels, modelTools } from "./model-tools.js";
 import {
   type Permissions,
   type SinkOptions,
@@ -154,7 +148,6 @@ export async function openLoaded(
         }
         return opening;
       },
-      batchLimits: openBatchLimitCache(log),
     },
     attempt: {
       ...attempt,
@@ -291,11 +284,7 @@ function specOf({ challenger, checks: _checks, reuse: _reuse, ...job }: JobSpec)
 }
 
 /** How the job is opened that scores the same rows with the challenger of a spec. */
-function secondJobOpener(
-  spec: JobSpec,
-  options: SinkOptions,
-  tools: ModelToolsOptions & { readonly log: Log },
-): OpenedJob["openSecondJob"] {
+function secondJobOpener(spec: JobSpec, options: SinkOptions, tools: ModelToolsOptions): OpenedJob["openSecondJob"] {
   const own = specOf(spec);
   const debug = (message: string): void => {
     tools.log.debug(message);

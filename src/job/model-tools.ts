@@ -19,20 +19,25 @@ import { type EngineOptions, openEngine } from "./open-engine.js";
 import { type ModelOptions, openCache, resolveModel } from "./kinds.js";
 
 /** What needs no tokenizer of the spec. */
-type ModelTools = Omit<OwnModels, "resolveTokenizer" | "loadTokenCounter" | "earlierModels">;
-type OwnModels = Omit<Models, "batchLimits">;
+interface ModelTools {
+  readonly resolveModel: Models["resolveModel"];
+  readonly openEngine: Models["openEngine"];
+  readonly lookAtPaid?: Models["lookAtPaid"];
+}
 
 export interface ModelToolsOptions extends ModelOptions, Omit<EngineOptions, "spec"> {
+  readonly log: Log;
   /** Returns the place of a key in the spec file, for messages. */
   readonly where: (path: readonly string[]) => string;
 }
 
 /** Finds the models of a spec and opens engines for them: on this machine, or on a server. */
-export function modelTools(spec: JobSpec, options: ModelToolsOptions): OwnModels {
+export function modelTools(spec: JobSpec, options: ModelToolsOptions): Models {
   const counter = spec.model.prompt?.tokenizer;
   return {
     earlierModels: earlierModels({ ...spec, engine: engineOfSecondModel(spec) }, options),
     ...toolsOf(spec, options),
+    batchLimits: openBatchLimitCache(options.log),
     async resolveTokenizer(uri, planned) {
       const { findTokenizer } = await import("./tokenizers.js");
       return await findTokenizer({ model: spec.model, uri }, options, planned);
@@ -154,7 +159,7 @@ const believedMs = 30 * 24 * 60 * 60 * 1000;
 
 const schema = z.object({ rows: z.int().min(1) });
 
-/** Opens the cache of batch limits: a small file for each model and device, in the cache folder of this user. */
+/** Opens the cache of batch limits: a small file for each model and device, in the cache folder of this user. @public so that tests call it */
 export function openBatchLimitCache(log: Pick<Log, "debug">, folder = cacheFolder("batch-limits")): BatchLimitCache {
   return {
     async find(of) {

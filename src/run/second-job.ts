@@ -20,7 +20,6 @@ export async function openSecondJob(opened: OpenedJob): Promise<OpenedJob & Asyn
     ...opened,
     ...second,
     job: { ...opened.job, ...second.job },
-    models: { ...opened.models, ...second.models },
     attempt: { ...opened.attempt, newRun: false },
   };
 }

@@ -5,7 +5,7 @@ import { dirname, resolve } from "node:path";
 import { attemptServices } from "../../job/attempt.js";
 import { budgetOf, recordOf } from "../../job/job-context.js";
 import { usableCores } from "../../job/machine.js";
-import { modelTools, openBatchLimitCache } from "../../job/model-tools.js";
+import { modelTools } from "../../job/model-tools.js";
 import { fileError, type JobOptions, readSpec } from "../../job/reading.js";
 import type { RejectedRow } from "../../columns/types.js";
 import { openArrowDecoder } from "../../formats/arrow/decoder.js";
@@ -208,10 +208,7 @@ export async function openPipe(
     input,
     output: openArrowStream(stdio.write),
     openDecoder: () => Promise.resolve(openArrowDecoder({ timezone: spec.timezone, memory, open: input.open })),
-    models: {
-      ...modelTools(spec, { ...services, folder, where, worker, cores, log }),
-      batchLimits: openBatchLimitCache(log),
-    },
+    models: modelTools(spec, { ...services, folder, where, worker, cores, log }),
     memory,
     nowMs: () => performance.now(),
     dateMs: () => Date.now(),
