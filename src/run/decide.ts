@@ -79,10 +79,10 @@ export async function approveRun(opened: OpenedJob, request: DecisionRequest): P
     refuseRolledBack(job, sink, "approving", run);
     await run.tidy(); // of an approval that was killed when it had published the run
     const decision = (plan.staged ? await sink.ledger.read(runId, decisionDocument) : undefined) ?? null;
+    requireAsAsked(job, sink, run, { decision, request });
     // A person who approves this one may mean another one of the series that is held.
     const others = await unfinishedRuns(job, sink);
     const held = others.filter(({ isHeld, params }) => isHeld && sameSeries(params, plan.params));
-    requireAsAsked(job, sink, run, { decision, request });
     return {
       ...publishedReport(run, decision),
       already: true,
