@@ -138,7 +138,7 @@ async function eraseSeconds(groups: readonly RunGroup[], request: EraseRequest):
         isOpen && group.latest.status === "published" && (await sink.open(latest)).state.kind === "unfinished";
       return isAbandoned
         ? retained(`they are not complete, and no run completes them: remove the folder ${sink.target}`)
-        : await eraseLatest(job, sink, opened.attempt, latest, request);
+        : await eraserOf(second, request)(latest);
     });
     if (outcome !== undefined) {
       erased.push({ runId, params: plan.params, place: sink.target, ...outcome });
@@ -172,70 +172,11 @@ async function eraseGroup(group: RunGroup, request: EraseRequest): Promise<Group
     return retained("its plan is damaged");
   }
   await using opened = await request.openJob(plan.params);
-  const { job, sink, attempt } = opened;
-  const latest = await sink.find(splitRunId(plan.runId).base);
+  const latest = await opened.sink.find(splitRunId(plan.runId).base);
   if (latest === undefined) {
     return retained("the spec names another folder for these params");
   }
-  return await eraseLatest(job, sink, attempt, latest, request);
-}
-
-async function eraseLatest(
-  job: Job,
-  sink: Sink,
-  attempt: Attempt,
-  latest: StoredPlan,
-  request: EraseRequest,
-): Promise<GroupOutcome> {
-  if (latest.pruned !== undefined) {
-    await (request.dryRun ? undefined : stripRows(sink.ledger, latest.pruned.tombstone));
-    return { ...nothingErased, retained: undefined };
-  }
-  const source = await findSource(job, sink, attempt, latest, request.dryRun);
-  if (typeof source === "string") {
-    return retained(source);
-  }
-  if (source === undefined) {
-    await (request.dryRun ? undefined : stripRows(sink.ledger, latest.plan.runId)); // of runs that were discarded
-    return { ...nothingErased, retained: undefined };
-  }
-  return {
-    ...(await unlessReplaced(sink, attempt, { latest, source }, () =>
-      eraseRun(job.spec, sink, attempt, source, request),
-    )),
-    retained: undefined,
-  };
-}
-
-/**
- * Runs `work` on the rows of `source`. @throws JobError PLAN_CHANGED if another run took its place, whose files are gone then:
- * one that was planned meanwhile, or the unfinished erasure that was the latest run, and that another process publishes
- */
-async function unlessReplaced<T>(
-  sink: Sink,
-  { signal, writer }: Attempt,
-  { latest, source }: { readonly latest: StoredPlan; readonly source: Source },
-  work: () => Promise<T>,
-): Promise<T> {
-  try {
-    return await work();
-  } catch (error) {
-    signal.throwIfAborted();
-    const { runId } = latest.plan;
-    const now = await sink.find(splitRunId(runId).base);
-    if (now === undefined || now.plan.erasure?.writer === writer) {
-      throw error; // the run that this attempt has planned
-    }
-    const isLatest = now.plan.runId === runId;
-    // Its decision comes before the first file of the source is replaced.
-    const decision = await sink.ledger.read(runId, decisionDocument);
-    const isReplacing = source.run.plan.runId !== runId && isLatest && decision?.kind === "approved";
-    if (isLatest && !isReplacing) {
-      throw error;
-    }
-    const replaced = `run ${runId}, of another erasure, has replaced it`;
-    throw overtaken(source, isReplacing ? replaced : `run ${now.plan.runId} was planned meanwhile`, error);
-  }
+  return await eraserOf(opened, request)(latest);
 }
 
 /** Finds the rows of some keys in Parquet files, and reads the others. */
@@ -282,55 +223,171 @@ function overtaken({ run }: Source, found: string, cause?: unknown): JobError {
   return new JobError("PLAN_CHANGED", `erasing rows of run ${run.plan.runId}: ${found}`, { hint: again, cause });
 }
 
-/** Replaces a run that has rows of the keys by a run of its other rows. Counts the rows. */
-async function eraseRun(
-  spec: JobSpec,
-  sink: Sink,
-  attempt: Attempt,
-  source: Source,
-  request: CopyRequest,
-): Promise<ErasedRows> {
-  const { run, latest, unfinished } = source;
-  const files = await run.read([]);
-  if (!("spans" in files)) {
-    throw new Error("rows are erased from a table in place");
+/** Erases rows from the files of the latest run of some params. */
+type EraseLatest = (latest: StoredPlan) => Promise<GroupOutcome>;
+
+function eraserOf({ job, sink, attempt }: OpenedJob, { keys, openFinder, dryRun }: CopyRequest): EraseLatest {
+  async function eraseLatest(latest: StoredPlan): Promise<GroupOutcome> {
+    if (latest.pruned !== undefined) {
+      await (dryRun ? undefined : stripRows(sink.ledger, latest.pruned.tombstone));
+      return { ...nothingErased, retained: undefined };
+    }
+    const source = await findSource(latest);
+    if (typeof source === "string") {
+      return retained(source);
+    }
+    if (source === undefined) {
+      await (dryRun ? undefined : stripRows(sink.ledger, latest.plan.runId)); // of runs that were discarded
+      return { ...nothingErased, retained: undefined };
+    }
+    return {
+      ...(await unlessReplaced(latest, source, () => eraseRun(source))),
+      retained: undefined,
+    };
   }
-  await using finder = await request.openFinder(files.folder, keyTypes(run.plan, request.keys));
-  let [rows, rejects] = [0, 0];
-  for await (const file of files.spans()) {
-    rows += (await finder.rowsIn(file.path)).length;
-    rejects += (await finder.rejected(file.rejects.map(({ columns }) => columns))).length;
+
+  /**
+   * Runs `work` on the rows of `source`. @throws JobError PLAN_CHANGED if another run took its place, whose files are gone then:
+   * one that was planned meanwhile, or the unfinished erasure that was the latest run, and that another process publishes
+   */
+  async function unlessReplaced<T>(latest: StoredPlan, source: Source, work: () => Promise<T>): Promise<T> {
+    try {
+      return await work();
+    } catch (error) {
+      attempt.signal.throwIfAborted();
+      const { runId } = latest.plan;
+      const now = await sink.find(splitRunId(runId).base);
+      if (now === undefined || now.plan.erasure?.writer === attempt.writer) {
+        throw error; // the run that this attempt has planned
+      }
+      const isLatest = now.plan.runId === runId;
+      // Its decision comes before the first file of the source is replaced.
+      const decision = await sink.ledger.read(runId, decisionDocument);
+      const isReplacing = source.run.plan.runId !== runId && isLatest && decision?.kind === "approved";
+      if (isLatest && !isReplacing) {
+        throw error;
+      }
+      const replaced = `run ${runId}, of another erasure, has replaced it`;
+      throw overtaken(source, isReplacing ? replaced : `run ${now.plan.runId} was planned meanwhile`, error);
+    }
   }
-  if (request.dryRun) {
-    return { rows, rejects };
-  }
-  if (rows + rejects === 0) {
-    await stripRows(sink.ledger, latest); // an erasure before this one may have been killed
+
+  /** Replaces a run that has rows of the keys by a run of its other rows. Counts the rows. */
+  async function eraseRun(source: Source): Promise<ErasedRows> {
+    const { run, latest, unfinished } = source;
+    const files = await run.read([]);
+    if (!("spans" in files)) {
+      throw new Error("rows are erased from a table in place");
+    }
+    await using finder = await openFinder(files.folder, keyTypes(run.plan, keys));
+    let [rows, rejects] = [0, 0];
+    for await (const file of files.spans()) {
+      rows += (await finder.rowsIn(file.path)).length;
+      rejects += (await finder.rejected(file.rejects.map(({ columns }) => columns))).length;
+    }
+    if (dryRun) {
+      return { rows, rejects };
+    }
+    if (rows + rejects === 0) {
+      await stripRows(sink.ledger, latest); // an erasure before this one may have been killed
+      return { rows, rejects };
+    }
+
+    const erasure = {
+      of: run.plan.runId,
+      at: new Date(attempt.dateMs()).toISOString(),
+      by: attempt.actingUser(),
+      writer: attempt.writer,
+    };
+    // Staged, so that its publication is decided on: the erasure of another process may supersede this one.
+    const plan: Plan = { ...run.plan, runId: nextRunId(latest), staged: true, erasure };
+    // It supersedes the one that was not finished when the source was found: that one never replaces the source.
+    const insteadOf = unfinished ? { runId: latest, decision: supersededBy(plan.runId, erasure) } : undefined;
+    const next = await sink.create(plan, insteadOf);
+    if (unfinished && next.plan.runId === latest) {
+      throw overtaken(source, `run ${latest}, of another erasure, is replacing it`);
+    }
+    if (JSON.stringify(next.plan.erasure) !== JSON.stringify(erasure)) {
+      throw overtaken(source, `run ${plan.runId} was planned meanwhile`);
+    }
+    const copy = await sink.open(next);
+    const writer = await copy.begin(attemptFacts(job.spec, attempt, "none"));
+    await copyRows(attempt.signal, { plan: copy.plan, writer, from: files, finder });
+    await finishErasure(sink, copy, writer);
     return { rows, rejects };
   }
 
-  const erasure = {
-    of: run.plan.runId,
-    at: new Date(attempt.dateMs()).toISOString(),
-    by: attempt.actingUser(),
-    writer: attempt.writer,
-  };
-  // Staged, so that its publication is decided on: the erasure of another process may supersede this one.
-  const plan: Plan = { ...run.plan, runId: nextRunId(latest), staged: true, erasure };
-  // It supersedes the one that was not finished when the source was found: that one never replaces the source.
-  const insteadOf = unfinished ? { runId: latest, decision: supersededBy(plan.runId, erasure) } : undefined;
-  const next = await sink.create(plan, insteadOf);
-  if (unfinished && next.plan.runId === latest) {
-    throw overtaken(source, `run ${latest}, of another erasure, is replacing it`);
+  /** Finds the run to erase rows from; undefined: none has rows. Returns why that is not possible as a text. */
+  async function findSource(stored: StoredPlan): Promise<Source | string | undefined> {
+    const { runId, params, erasure } = stored.plan;
+    const run = await sink.open(stored);
+    const own = { run, latest: runId, unfinished: false };
+    const step = eraseStep(latestRun(run));
+    switch (step) {
+      case "erase":
+        await (dryRun ? undefined : run.tidy()); // an erasure may have been killed after it was published
+        return own;
+      case "finish":
+        // An erasure whose spans are all committed may have begun to take the place of the run before it.
+        if (dryRun) {
+          return own;
+        }
+        await finishErasure(sink, run, await run.begin(attemptFacts(job.spec, attempt, "none")));
+        return { ...own, run: await sink.open(stored) };
+      case "refuse":
+        return run.state.kind === "held"
+          ? `its checks hold it; approve or discard it first: ${job.command(params, { verb: "approve", runId })}`
+          : `it is not finished; to finish it: ${job.command(params)}`;
+      case "erase earlier": {
+        const before = await publishedBefore(runId);
+        if (erasure === undefined) {
+          return before;
+        }
+        return typeof before === "object"
+          ? { ...before, unfinished: true }
+          : (before ?? lostText(erasure.of, stored.plan));
+      }
+      default:
+        return assertNever(step);
+    }
   }
-  if (JSON.stringify(next.plan.erasure) !== JSON.stringify(erasure)) {
-    throw overtaken(source, `run ${plan.runId} was planned meanwhile`);
+
+  /**
+   * Finds the run whose rows readers have while the latest one is discarded or an unfinished erasure; undefined: no run was
+   * published. Returns why it cannot be read as a text.
+   */
+  async function publishedBefore(latest: RunId): Promise<Source | string | undefined> {
+    const { base, number: last } = splitRunId(latest);
+    let lost: string | undefined;
+    for (let number = last - 1; number > 0; number -= 1) {
+      const runId = numberedRunId(base, number);
+      const stored = await sink.find(base, number);
+      if (stored === undefined || stored.pruned !== undefined) {
+        continue; // it is gone
+      }
+      if (stored.plan.staged && (await sink.ledger.read(runId, decisionDocument))?.kind !== "approved") {
+        continue; // it was never published
+      }
+      try {
+        const run = await sink.open(stored);
+        if (run.state.kind === "published") {
+          return { run, latest, unfinished: false };
+        }
+      } catch (error) {
+        if (!(error instanceof JobError) || !["PLAN_CHANGED", "OUTPUT_DAMAGED"].includes(error.code)) {
+          throw error;
+        }
+        lost ??= lostText(runId, stored.plan);
+      }
+    }
+    return lost;
   }
-  const copy = await sink.open(next);
-  const writer = await copy.begin(attemptFacts(spec, attempt, "none"));
-  await copyRows(attempt.signal, { plan: copy.plan, writer, from: files, finder });
-  await finishErasure(sink, copy, writer);
-  return { rows, rejects };
+
+  function lostText(before: string, plan: Plan): string {
+    return `the rows of run ${before} before it cannot be read: that run is damaged, is not finished, or is being replaced; ${again}, or score again: ${newRunCommand(job, plan)}`;
+  }
+
+  return eraseLatest;
 }
 
 /** The key columns with their types in the output of a run. @throws JobError USAGE for a column that it has not */
@@ -375,82 +432,6 @@ async function copyRows(signal: AbortSignal, { plan, writer, from, finder }: Cop
     const facts = { filtered, profile, batchSize, provider };
     await writer.commit(span, { ...facts, rows: last, rejects, ...(erased === 0 ? {} : { erased }) });
   }
-}
-
-/** Finds the run to erase rows from; undefined: none has rows. Returns why that is not possible as a text. */
-async function findSource(
-  job: Job,
-  sink: Sink,
-  attempt: Attempt,
-  stored: StoredPlan,
-  dryRun: boolean,
-): Promise<Source | string | undefined> {
-  const { runId, params, erasure } = stored.plan;
-  const run = await sink.open(stored);
-  const own = { run, latest: runId, unfinished: false };
-  const step = eraseStep(latestRun(run));
-  switch (step) {
-    case "erase":
-      await (dryRun ? undefined : run.tidy()); // an erasure may have been killed after it was published
-      return own;
-    case "finish":
-      // An erasure whose spans are all committed may have begun to take the place of the run before it.
-      if (dryRun) {
-        return own;
-      }
-      await finishErasure(sink, run, await run.begin(attemptFacts(job.spec, attempt, "none")));
-      return { ...own, run: await sink.open(stored) };
-    case "refuse":
-      return run.state.kind === "held"
-        ? `its checks hold it; approve or discard it first: ${job.command(params, { verb: "approve", runId })}`
-        : `it is not finished; to finish it: ${job.command(params)}`;
-    case "erase earlier": {
-      const before = await publishedBefore(job, sink, runId);
-      if (erasure === undefined) {
-        return before;
-      }
-      return typeof before === "object"
-        ? { ...before, unfinished: true }
-        : (before ?? lostText(job, erasure.of, stored.plan));
-    }
-    default:
-      return assertNever(step);
-  }
-}
-
-/**
- * Finds the run whose rows readers have while the latest one is discarded or an unfinished erasure; undefined: no run was
- * published. Returns why it cannot be read as a text.
- */
-async function publishedBefore(job: Job, sink: Sink, latest: RunId): Promise<Source | string | undefined> {
-  const { base, number: last } = splitRunId(latest);
-  let lost: string | undefined;
-  for (let number = last - 1; number > 0; number -= 1) {
-    const runId = numberedRunId(base, number);
-    const stored = await sink.find(base, number);
-    if (stored === undefined || stored.pruned !== undefined) {
-      continue; // it is gone
-    }
-    if (stored.plan.staged && (await sink.ledger.read(runId, decisionDocument))?.kind !== "approved") {
-      continue; // it was never published
-    }
-    try {
-      const run = await sink.open(stored);
-      if (run.state.kind === "published") {
-        return { run, latest, unfinished: false };
-      }
-    } catch (error) {
-      if (!(error instanceof JobError) || !["PLAN_CHANGED", "OUTPUT_DAMAGED"].includes(error.code)) {
-        throw error;
-      }
-      lost ??= lostText(job, runId, stored.plan);
-    }
-  }
-  return lost;
-}
-
-function lostText(job: Job, before: string, plan: Plan): string {
-  return `the rows of run ${before} before it cannot be read: that run is damaged, is not finished, or is being replaced; ${again}, or score again: ${newRunCommand(job, plan)}`;
 }
 
 /** A message names at most this many jobs or tables. */
