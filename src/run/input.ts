@@ -45,16 +45,22 @@ async function awaitInput(spec: JobSpec, source: Source): Promise<void> {
 
 /** @param plan of the run that reads it; undefined: it is still to be planned */
 export async function listInput(job: PlacedSpec, source: Source, plan?: Plan): Promise<Listing> {
-  return await atKey(job, job.spec.input.table === undefined ? inputPath : ["input", "table"], () =>
-    source.list(job.spec.input.path, plan?.input.table),
-  );
+  const key = job.spec.input.table === undefined ? inputPath : ["input", "table"];
+  const listing = await atKey(job, key, () => source.list(job.spec.input.path, plan?.input.table));
+  return plan === undefined ? listing : plannedFiles(listing, plan);
+}
+
+/** Of a version of a table, the files that its plan has: those of which `input.where` keeps no row are left out of it. */
+export function plannedFiles(listing: Listing, { input: { table, shards } }: Plan): Listing {
+  const planned = new Set(shards.map(({ uri }) => uri));
+  return table === undefined ? listing : { ...listing, shards: listing.shards.filter(({ uri }) => planned.has(uri)) };
 }
 
 /** The input of the plan that counts: another attempt may have planned another version of a table. */
 export async function listPlanned(job: PlacedSpec, source: Source, plan: Plan, listing: Listing): Promise<Listing> {
   const [planned, listed] = [plan.input.table, listing.table];
   const isSameVersion = planned?.version === listed?.version && planned?.schemaId === listed?.schemaId;
-  return isSameVersion ? listing : await listInput(job, source, plan);
+  return isSameVersion ? plannedFiles(listing, plan) : await listInput(job, source, plan);
 }
 
 /** The input of a run that is published: files of a table may be gone by then, and nothing is added to a version. */

@@ -231,10 +231,23 @@ async function takeUp(opened: OpenedJob, stored: StoredPlan): Promise<RunReport>
       return await takeStep(opened, run, step);
     }
     if (step.kind === "score") {
-      return await resumeScoring(opened, run);
+      const scoring = resumeScoring(opened, run);
+      const report = await (attempt.newRun ? orChangedInput(scoring) : scoring);
+      return report instanceof JobError ? await abandon(opened, run.plan.runId, report) : report;
     }
     await checkPublished(opened, run, await listPublished(job, input.source, run.plan));
     return await alreadyComplete(job, sink, reporter, run);
+  });
+}
+
+/** Returns the error if rows cannot be read as they were planned. @throws other errors of `scoring` */
+async function orChangedInput<T>(scoring: Promise<T>): Promise<T | JobError> {
+  return await scoring.catch((thrown: unknown) => {
+    const error = firstError(thrown);
+    if (error instanceof JobError && error.code === "INPUT_CHANGED") {
+      return error;
+    }
+    throw thrown;
   });
 }
 

@@ -12,6 +12,7 @@ import { usualKey } from "../job/jobfile/job-spec.js";
 import { JobError, messageOf, reworded } from "../base/errors.js";
 import type { Source } from "../sources/source.js";
 import { isWhole } from "./attempt.js";
+import { plannedFiles } from "./input.js";
 
 /** Opens the job that scores the same rows with the challenger, into a place beside the output. */
 export async function openSecondJob(opened: OpenedJob): Promise<OpenedJob & AsyncDisposable> {
@@ -85,10 +86,10 @@ async function scoreRows(
 ): Promise<void> {
   const { sink, attempt } = second;
   const job = { ...second.job, spec: { ...second.job.spec, commit_rows: plan.commitRows } };
-  // At the version of the table that the run reads, whatever is the newest by now.
   const { source } = second.input;
-  const pinned: Source = { ...source, list: (patterns) => source.list(patterns, plan.input.table) };
-  const input = { ...second.input, source: pinned };
+  // The files of the table that the run reads, at its version, whatever is the newest by now.
+  const list: Source["list"] = async (patterns) => plannedFiles(await source.list(patterns, plan.input.table), plan);
+  const input = { ...second.input, source: { ...source, list } };
   const run = async (newRun: boolean): Promise<unknown> =>
     await runJob({ ...second, job, input, attempt: { ...attempt, newRun } });
   try {
