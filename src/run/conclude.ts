@@ -51,17 +51,10 @@ import { comparisonDocument, decisionDocument, stripRows, verdictDocument } from
 import type { RunSink, RunWriter, Sink } from "../targets/target.js";
 import { attemptFacts, dueCall, isWhole, recordingFailure } from "./attempt.js";
 import { decidingCommands, newRunCommand, readersLine, rolledBackReport, readersOf } from "./hints.js";
-import { JobError, firstError, reworded, messageOf } from "../base/errors.js";
+import { JobError, firstError, reworded, messageOf, orError } from "../base/errors.js";
 import { type SpanProfile, mergeProfiles, parseProfile } from "../checks/profile/profile.js";
-import { type Finding, type Verdict, comparedNights } from "../checks/check.js";
-import {
-  type Judged,
-  type PreviousModel,
-  asksForPrevious,
-  earlierThan,
-  judge,
-  judgeWithPrevious,
-} from "../checks/checks.js";
+import { type Finding, comparedNights } from "../checks/check.js";
+import { type PreviousModel, asksForPrevious, earlierThan, judge, judgeWithPrevious } from "../checks/checks.js";
 import { runProfileOf } from "./lifecycle/profile-text.js";
 import { aggregatesOf, requireColumns, warnOfSlices, readBaseline, readPinned, readsAtOnce } from "./checks.js";
 import { type Contract, withUsedExpressions } from "../models/binding/contract.js";
@@ -469,27 +462,14 @@ function refusedText(job: Job, plan: Plan): string {
 const refusals: ReadonlySet<string> = new Set(["OUTPUT_MISMATCH", "OUTPUT_REFUSED", "DUPLICATE_KEY"]);
 
 /** Whether an error says that a table does not take the rows of a run, and has taken none. */
-function isRefusal(error: unknown): error is JobError {
+export function isRefusal({ code, damage }: JobError): boolean {
   // OUTPUT_DAMAGED without a damaged run: a table that a trigger or rule of the target names is gone.
-  return (
-    error instanceof JobError &&
-    (refusals.has(error.code) || (error.code === "OUTPUT_DAMAGED" && error.damage === undefined))
-  );
-}
-
-/** Returns the error if the target does not take the rows of an approved run. @throws other errors of `publishing` */
-export async function orRefusal<T>(publishing: Promise<T>): Promise<T | JobError> {
-  return await publishing.catch((error: unknown) => {
-    if (isRefusal(error)) {
-      return error;
-    }
-    throw error;
-  });
+  return refusals.has(code) || (code === "OUTPUT_DAMAGED" && damage === undefined);
 }
 
 /** Adds to the hint of an error that the target does not take the rows of a run. @throws errors of `work` */
 export async function addingHint<T>(added: string, work: () => Promise<T>): Promise<T> {
-  const result = await orRefusal(work());
+  const result = await orError(work, isRefusal);
   if (result instanceof JobError) {
     const { hint } = result;
     throw reworded(result, { hint: hint === undefined ? added : `${hint}\n    ${added}` });
@@ -535,8 +515,12 @@ async function verdictOn(
     given === undefined
       ? baseline.map(({ runId, date }) => [runId, date])
       : runs.map(({ runId }) => [runId, given.uri]);
+  const own = judge(judged);
+  // If the model is new and an output did not pass, the model of the last run tells the cause.
+  const asks = asksForPrevious(own, judged.run);
+  const previous = asks ? await askPrevious(opened, plan, judged.earlier.nights.at(-1)) : undefined;
   const verdict = await run.create(verdictDocument, {
-    verdict: await judgeRun(opened, plan, judged),
+    verdict: previous === undefined ? own : judgeWithPrevious(judged, own, previous),
     dates: Object.fromEntries(dates) as Record<string, string>,
     thresholds: { ...checks },
     writer: attempt.writer,
@@ -600,16 +584,6 @@ async function otherResults(job: PlacedSpec, queries: Queries, run: RunSink, pro
   const keys = unique === undefined ? [] : [checkKeys(unique, await run.countKeys(unique))];
   await using aggregates = await aggregatesOf(job, queries, run.plan);
   return [...keys, ...((await aggregates?.results(profile)) ?? [])];
-}
-
-/** Judges a run. If the model is new and an output did not pass, the model of the last run tells the cause. */
-async function judgeRun(opened: OpenedJob, plan: Plan, judged: Judged): Promise<Verdict> {
-  const verdict = judge(judged);
-  if (!asksForPrevious(verdict, judged.run)) {
-    return verdict;
-  }
-  const previous = await askPrevious(opened, plan, judged.earlier.nights.at(-1));
-  return previous === undefined ? verdict : judgeWithPrevious(judged, verdict, previous);
 }
 
 /** Rows that are neighbours; the groups are spread over the run. */

@@ -7,7 +7,7 @@ import { type ErasedRows, type KeyList, type TableErasure, nothingErased } from 
 import type { OpenedJob, Job, Attempt, Log } from "../flow/context.js";
 import { decisionDocument, stripRows } from "../stores/ledger.js";
 import type { RunSink, RunWriter, Sink, StoredPlan } from "../targets/target.js";
-import { JobError, assertNever } from "../base/errors.js";
+import { JobError, assertNever, orError } from "../base/errors.js";
 import { openSecondJob } from "./second-job.js";
 import { finishErasure } from "./conclude.js";
 import { outputColumns } from "../models/binding/contract.js";
@@ -151,19 +151,22 @@ type GroupOutcome = ErasedRows & { readonly retained: string | undefined };
 
 const retained = (why: string): GroupOutcome => ({ ...nothingErased, retained: why });
 
+const ofOnePlace: ReadonlySet<string> = new Set([
+  "OUTPUT_FOREIGN",
+  "OUTPUT_DAMAGED",
+  "PLAN_CHANGED",
+  "DISCARDED",
+  "SPEC_INVALID",
+]);
+
 /** What keeps the rows of one folder does not keep those of others from being erased. */
 async function orRetained<T>(work: () => Promise<T>): Promise<T | GroupOutcome> {
-  try {
-    return await work();
-  } catch (error) {
-    const isOwn =
-      error instanceof JobError &&
-      ["OUTPUT_FOREIGN", "OUTPUT_DAMAGED", "PLAN_CHANGED", "DISCARDED", "SPEC_INVALID"].includes(error.code);
-    if (isOwn) {
-      return retained(error.hint === undefined ? error.message : `${error.message}: ${error.hint}`);
-    }
-    throw error;
+  const outcome = await orError(work, ({ code }) => ofOnePlace.has(code));
+  if (!(outcome instanceof JobError)) {
+    return outcome;
   }
+  const { message, hint } = outcome;
+  return retained(hint === undefined ? message : `${message}: ${hint}`);
 }
 
 async function eraseGroup(group: RunGroup, request: EraseRequest): Promise<GroupOutcome> {

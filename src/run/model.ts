@@ -4,7 +4,7 @@ import type { PinnedFile, PinnedTokenizer, Plan, PlannedModel } from "./plan/pla
 import { atKey, type EngineNeed, type PlacedSpec, type Models, type ShardFiles } from "../flow/context.js";
 import { modelUri, tokenizerUris } from "../job/jobfile/model-spec.js";
 import { isRegistryUri } from "../job/jobfile/uri.js";
-import { JobError } from "../base/errors.js";
+import { JobError, orError } from "../base/errors.js";
 import type { Engine } from "../models/engine.js";
 import type { Listing } from "../sources/source.js";
 import { awaitedLater, ifOpened } from "../base/promises.js";
@@ -148,28 +148,20 @@ export async function digestsIfThere(job: PlacedSpec, models: Models, planned?: 
   const isElsewhere = server !== undefined || isRegistryUri(path);
   const modelSha256 = isElsewhere
     ? sha256
-    : await unlessGone(async () => (await findModel(job, models, planned)).model.sha256);
+    : await unlessGone(async () => (await findModel(job, models, planned)).model);
   const tokenizers: PinnedFile[] = [];
   for (const uri of tokenizerUris(job.spec.model).keys()) {
     const pin = planned?.tokenizers?.find((one) => one.uri === uri);
-    const found = isRegistryUri(uri)
-      ? undefined
-      : await unlessGone(async () => (await models.resolveTokenizer(uri, pin)).sha256);
+    const found = isRegistryUri(uri) ? undefined : await unlessGone(() => models.resolveTokenizer(uri, pin));
     tokenizers.push(...(found === undefined ? [] : [{ uri, sha256: found }]));
   }
   return { modelSha256, tokenizers };
 }
 
-/** All rows are scored, so a model or tokenizer that is gone is not needed. */
-async function unlessGone(find: () => Promise<string>): Promise<string | undefined> {
-  try {
-    return await find();
-  } catch (error) {
-    if (error instanceof JobError && ["FILE_MISSING", "MODEL_CHANGED"].includes(error.code)) {
-      return undefined;
-    }
-    throw error;
-  }
+/** The digest of a model or tokenizer; undefined: it is gone. All rows are scored, so that it is not needed. */
+async function unlessGone(find: () => Promise<{ readonly sha256: string }>): Promise<string | undefined> {
+  const found = await orError(find, ({ code }) => code === "FILE_MISSING" || code === "MODEL_CHANGED");
+  return found instanceof JobError ? undefined : found.sha256;
 }
 
 /** An engine that other threads open while this one continues. */

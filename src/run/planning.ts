@@ -16,7 +16,7 @@ import { type SourceColumn, showType } from "../columns/types.js";
 import type { Decoder } from "../formats/format.js";
 import type { Engine } from "../models/engine.js";
 import type { FoundModel } from "../models/places/place.js";
-import { JobError } from "../base/errors.js";
+import { JobError, orError } from "../base/errors.js";
 import { makePlan } from "./plan/make-plan.js";
 import type { ListedShard } from "./plan/compare.js";
 import { twiceText } from "./plan/partitions.js";
@@ -260,21 +260,13 @@ async function bindShards(
     return await bindFirstShard(job, source, first, tools);
   } catch (error) {
     for (const other of others) {
-      const contract = await contractOrUndefined(() => bindFirstShard(job, source, other, tools));
-      if (contract !== undefined) {
+      const contract = await orError(
+        () => bindFirstShard(job, source, other, tools),
+        () => true,
+      );
+      if (!(contract instanceof JobError)) {
         refuseDrift(contract, other, first);
       }
-    }
-    throw error;
-  }
-}
-
-async function contractOrUndefined(act: () => Promise<Contract>): Promise<Contract | undefined> {
-  try {
-    return await act();
-  } catch (error) {
-    if (error instanceof JobError) {
-      return undefined;
     }
     throw error;
   }

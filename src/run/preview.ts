@@ -8,7 +8,7 @@ import type { SourceColumn, OutputRows, RejectedRow } from "../columns/types.js"
 import type { Decoder } from "../formats/format.js";
 import { type CountTokens, type Engine, type PaidEngine, costOf } from "../models/engine.js";
 import type { FoundModel, Model } from "../models/places/place.js";
-import { JobError, assertNever, reworded } from "../base/errors.js";
+import { JobError, assertNever, reworded, orError } from "../base/errors.js";
 import { nextRunId } from "./plan/identity.js";
 import type { ListedShard } from "./plan/compare.js";
 import type { Plan, PlannedChecks } from "./plan/plan.js";
@@ -350,17 +350,16 @@ export async function checkStoredRun(opened: OpenedJob): Promise<StoredRunCheck>
   if (stored === undefined) {
     return none;
   }
-  const offered = await orUntried("the run that the target has", async () => {
-    try {
-      return { next: await nextOf(opened, stored) };
-    } catch (error) {
-      if (error instanceof JobError && error.exitCode !== 75) {
-        return { next: "end", refusal: spellOut(job, error) } as const;
-      }
-      throw error;
-    }
-  });
-  return { ...none, stored, ...offered };
+  const next = await orError(
+    () => nextOf(opened, stored),
+    () => true,
+  );
+  if (!(next instanceof JobError)) {
+    return { ...none, stored, next };
+  }
+  return next.exitCode === 75
+    ? { ...none, stored, untried: [`the run that the target has: ${next.message}`] }
+    : { ...none, stored, next: "end", refusal: spellOut(job, next) };
 }
 
 /** What `run` does with a run that the target has. @throws JobError that it ends with because of that run */
@@ -413,14 +412,8 @@ async function orUntried<T>(
   work: () => Promise<T>,
   canDoWithout: (error: JobError) => boolean = ({ exitCode }) => exitCode === 75,
 ): Promise<T | { readonly untried: readonly string[] }> {
-  try {
-    return await work();
-  } catch (error) {
-    if (error instanceof JobError && canDoWithout(error)) {
-      return { untried: [`${what}: ${error.message}`] };
-    }
-    throw error;
-  }
+  const done = await orError(work, canDoWithout);
+  return done instanceof JobError ? { untried: [`${what}: ${done.message}`] } : done;
 }
 
 const unlessStopped = (signal: AbortSignal) => (): boolean => !signal.aborted;

@@ -13,17 +13,11 @@ import {
 } from "./series/prune-choice.js";
 import { numberedRunId, sameSeries, splitRunId } from "./plan/identity.js";
 import type { RunId } from "./plan/plan.js";
-import {
-  type PreviousTable,
-  type PruneOutcome,
-  type Pruning,
-  type Removed,
-  nothingRemoved,
-} from "./lifecycle/pruned-run.js";
+import { type PreviousTable, type Pruning, type Removed, nothingRemoved } from "./lifecycle/pruned-run.js";
 import { openSecondJob } from "./second-job.js";
 import { everyRun, isInFrontOfReaders } from "./lifecycle/recorded-run.js";
 import type { OpenedJob, Attempt } from "../flow/context.js";
-import { JobError } from "../base/errors.js";
+import { JobError, orError } from "../base/errors.js";
 
 /** What became of the old runs of some params. */
 export interface PrunedRun {
@@ -150,27 +144,19 @@ async function pruneRun(
   if (choice.kind === "retain") {
     return { ...about, removed: nothingRemoved, retained: choice.why };
   }
-  const outcome = await orRetained(() =>
-    sink.prune({ place, latest: runId, pruning: pruningOf(attempt, group), dryRun }),
+  const prune = { place, latest: runId, pruning: pruningOf(attempt, group), dryRun };
+  // A folder with files of others, or with damage, stays as it is and does not keep the others from being pruned.
+  const outcome = await orError(
+    () => sink.prune(prune),
+    ({ code }) => code === "OUTPUT_FOREIGN" || code === "OUTPUT_DAMAGED",
   );
-  if (outcome.kind === "retained") {
-    return { ...about, removed: nothingRemoved, retained: outcome.why };
+  if (outcome instanceof JobError || outcome.kind === "retained") {
+    const why = outcome instanceof JobError ? outcome.message : outcome.why;
+    return { ...about, removed: nothingRemoved, retained: why };
   }
   const { files, tables, rejects, profiles } = outcome;
   const isNothing = files + tables.length + rejects + profiles === 0;
   return choice.again && isNothing ? undefined : { ...about, removed: outcome, retained: undefined };
-}
-
-/** A folder with files of others, or with damage, stays as it is and does not keep the others from being pruned. */
-async function orRetained(work: () => Promise<PruneOutcome>): Promise<PruneOutcome> {
-  try {
-    return await work();
-  } catch (error) {
-    if (error instanceof JobError && (error.code === "OUTPUT_FOREIGN" || error.code === "OUTPUT_DAMAGED")) {
-      return { kind: "retained", why: error.message };
-    }
-    throw error;
-  }
 }
 
 /** The tombstone of a group: the stored one, or one to store. */

@@ -18,14 +18,13 @@ import { pendingRanges } from "../flow/read.js";
 import { openSpanScorer, type ScoringOptions } from "../flow/score.js";
 import type { RunSink, StoredPlan, Sink } from "../targets/target.js";
 import type { Listing } from "../sources/source.js";
-import { assertNever, type Damage, firstError, JobError, messageOf } from "../base/errors.js";
+import { assertNever, type Damage, firstError, JobError, messageOf, orError } from "../base/errors.js";
 import { attemptFacts, isWhole, recordBegun, recordingFailure, recordLateness, runFacts } from "./attempt.js";
 import { aggregatesOf, checkGolden, requirePinned } from "./checks.js";
 import {
   alreadyComplete,
   checkRejects,
   conclude,
-  orRefusal,
   publishApproved,
   refusePruned,
   reportDecided,
@@ -33,6 +32,7 @@ import {
   approveErasure,
   refusePlannedErasure,
   unfinishedErasure,
+  isRefusal,
 } from "./conclude.js";
 import { spellOut, unfinishedLines, unfinishedRuns } from "./hints.js";
 import {
@@ -320,8 +320,8 @@ async function publish(
   if (attempt.newRun && differences.length > 0) {
     return await abandon(opened, runId, differences.join("; "));
   }
-  const publishing = publishApproved(opened, run);
-  const report = await (attempt.newRun ? orRefusal(publishing) : publishing);
+  const publishing = (): Promise<RunReport> => publishApproved(opened, run);
+  const report = await (attempt.newRun ? orError(publishing, isRefusal) : publishing());
   if (report instanceof JobError) {
     return await abandon(opened, runId, report);
   }

@@ -9,7 +9,7 @@ import { type CommittedBy, rowsOf, type RowsOfRun } from "./lifecycle/span-recor
 import { spanAt, spanCount } from "./plan/spans.js";
 import { comparisonDocument, decisionDocument, verdictDocument } from "../stores/ledger.js";
 import type { RunSink, Sink, StoredPlan } from "../targets/target.js";
-import { JobError } from "../base/errors.js";
+import { JobError, orError } from "../base/errors.js";
 import { lastFailure as lastFailureOf, isWhole } from "./attempt.js";
 import { lostSpans, verdictReport } from "./conclude.js";
 import { paidReport } from "./paid.js";
@@ -102,6 +102,8 @@ export interface RunState {
   readonly output: string;
 }
 
+const isDamage = ({ damage }: JobError): boolean => damage !== undefined;
+
 /** What is known of a run that is not planned. */
 const nothing = {
   verdict: null,
@@ -126,7 +128,7 @@ const nothing = {
  */
 export async function runState(job: Job, sink: Sink, log: Log, lookAtPaid?: LookAtPaid): Promise<RunState> {
   const { spec, base, command } = job;
-  const stored = await orDamage(() => sink.find(base));
+  const stored = await orError(() => sink.find(base), isDamage);
   const unfinished = await unfinishedRuns(job, sink);
   const about = {
     ...nothing,
@@ -148,7 +150,7 @@ export async function runState(job: Job, sink: Sink, log: Log, lookAtPaid?: Look
     refuseElsewhere(job, sink, { plan, state: { kind: "published" } });
     return { ...planned, status: "pruned" };
   }
-  const run = await orDamage(() => openOwn(job, sink, stored));
+  const run = await orError(() => openOwn(job, sink, stored), isDamage);
   if (run instanceof JobError) {
     return { ...planned, ...damagedBy(job, run) };
   }
@@ -252,18 +254,6 @@ async function toDecide(
     readers: commands.newer === undefined ? readers : [...readers, commands.newer],
     commands: commandList(commands),
   };
-}
-
-/** Returns a damaged output as a state; throws any other error. */
-async function orDamage<T>(work: () => Promise<T>): Promise<T | JobError> {
-  try {
-    return await work();
-  } catch (error) {
-    if (error instanceof JobError && error.damage !== undefined) {
-      return error;
-    }
-    throw error;
-  }
 }
 
 function damagedBy(
