@@ -32,6 +32,8 @@ import {
   openSink,
   openSource,
   shortPath,
+  runFolder,
+  runPattern,
   withTarget,
   writtenTo,
 } from "./kinds.js";
@@ -264,7 +266,7 @@ const mostRetrySeconds = 30;
  * says where the predictions of an earlier one are.
  */
 function specOf({ challenger, checks: _checks, reuse: _reuse, ...job }: JobSpec): JobSpec {
-  const { columns, parquet, postgres } = job.output;
+  const { columns, parquet, delta, postgres } = job.output;
   return {
     ...job,
     name: `${job.name}.challenger`,
@@ -278,6 +280,9 @@ function specOf({ challenger, checks: _checks, reuse: _reuse, ...job }: JobSpec)
       lineage: postgres !== undefined && postgres.mode !== "replace",
       numbered: true,
       ...(parquet && { parquet: { ...parquet, path: `${parquet.path.replace(/\/+$/, "")}/${place}` } }),
+      ...(delta && {
+        parquet: { ...delta, path: `${delta.path.replace(/\/+$/, "")}/${runFolder(job.name, job.params)}/${place}` },
+      }),
       ...(postgres && { postgres: { ...postgres, table: `${postgres.table}${place}` } }),
     },
   };
@@ -286,6 +291,7 @@ function specOf({ challenger, checks: _checks, reuse: _reuse, ...job }: JobSpec)
 /** How the job is opened that scores the same rows with the challenger of a spec. */
 function secondJobOpener(spec: JobSpec, options: SinkOptions, tools: ModelToolsOptions): OpenedJob["openSecondJob"] {
   const own = specOf(spec);
+  const { job, series } = runPattern(spec, options.outputPattern);
   const debug = (message: string): void => {
     tools.log.debug(message);
   };
@@ -295,10 +301,7 @@ function secondJobOpener(spec: JobSpec, options: SinkOptions, tools: ModelToolsO
       retry: { ...options.retry, maxSeconds: Math.min(options.retry.maxSeconds, mostRetrySeconds) },
       // Its rows are published nowhere: they may replace those of any earlier run, and be added to them.
       attempt: { allowDuplicates: true, allowOlder: true },
-      outputPattern: {
-        job: `${options.outputPattern.job}/${place}`,
-        series: `${options.outputPattern.series}/${place}`,
-      },
+      outputPattern: { job: `${job}/${place}`, series: `${series}/${place}` },
     });
     const where = challengerPlaces(tools.where);
     return {

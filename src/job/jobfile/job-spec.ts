@@ -15,7 +15,9 @@ import {
 import { type ChallengerSpec, type ModelSpec, challenger, model, parseOutputReference } from "./model-spec.js";
 import {
   type TargetSpecs,
-  checkParquet,
+  checkDelta,
+  checkFiles,
+  deltaOutput,
   checkPostgres,
   parquetOutput,
   postgresOutput,
@@ -120,6 +122,7 @@ const output = z.strictObject({
     .describe("Input columns that are copied to the output, with type and value unchanged."),
   lineage: z.boolean().default(false).meta(plan).describe("true adds the columns run_id, model_sha256 and scored_at."),
   parquet: parquetOutput.optional().meta(attempt),
+  delta: deltaOutput.optional().meta(attempt),
   postgres: postgresOutput.optional().meta(attempt),
 }) satisfies z.ZodType<OutputSpec>;
 
@@ -239,7 +242,7 @@ function withDefaults({ max_rejects: given, challenger: other, ...spec }: z.outp
 const longestName = 63 - "_challenger".length;
 
 function checkTarget(spec: GivenJob, refuse: Refuse): void {
-  const { parquet, postgres, columns } = spec.output;
+  const { parquet, delta, postgres, columns } = spec.output;
   const isShared = postgres !== undefined && postgres.mode !== "replace" && spec.checks?.on_fail !== "hold";
   if (spec.challenger !== undefined && isShared && !spec.output.lineage) {
     const message = `mode ${postgres?.mode} writes into one table with the rows of other runs: set output.lineage to true, so that the rows that a challenger is compared on can be told from those`;
@@ -253,8 +256,8 @@ function checkTarget(spec: GivenJob, refuse: Refuse): void {
     const message = `output.postgres.table is longer than ${longestName} letters: with _challenger added, Postgres would cut the name of the challenger's table off, which may leave that of the table itself`;
     refuse(["challenger"], message);
   }
-  if ((parquet === undefined) === (postgres === undefined)) {
-    refuse(["output"], "expected exactly one of parquet and postgres");
+  if ([parquet, delta, postgres].filter((target) => target !== undefined).length !== 1) {
+    refuse(["output"], "expected exactly one of parquet, delta and postgres");
   }
   if (postgres !== undefined) {
     checkPostgres(postgres, columns, spec.model.outputs, refuse);
@@ -287,11 +290,17 @@ function checkReuse({ key }: ReuseSpec, { columns, lineage, postgres }: GivenJob
   }
 }
 
-function checkPlaces({ input: from, model: by, output: { parquet }, checks: given }: GivenJob, refuse: Refuse): void {
+function checkPlaces(
+  { input: from, model: by, output: { parquet, delta }, checks: given }: GivenJob,
+  refuse: Refuse,
+): void {
   checkInputPlaces(from, given?.golden?.path, refuse);
   checkModelPlace(by, refuse);
   if (parquet !== undefined) {
-    checkParquet(parquet, refuse);
+    checkFiles("parquet", parquet, refuse);
+  }
+  if (delta !== undefined) {
+    checkDelta(delta, refuse);
   }
 }
 

@@ -1,6 +1,6 @@
 import { z } from "../../base/zod.js";
 import type { ColumnType, ScalarType, TableColumn } from "../../columns/types.js";
-import { JobError } from "../../base/errors.js";
+import { assertNever, JobError } from "../../base/errors.js";
 import { rowsOfDelta, type RemovedRows, unpackZ85 } from "./removed-rows.js";
 import { damaged, insideOf, type LakeFile, type LakeReader, type LakeSnapshot, unread } from "./snapshot.js";
 
@@ -35,7 +35,12 @@ const addAction = fileAction.extend({
 });
 type AddAction = z.infer<typeof addAction>;
 
-const protocol = z.object({ minReaderVersion: z.number(), readerFeatures: z.array(z.string()).nullish() });
+const protocol = z.object({
+  minReaderVersion: z.number(),
+  readerFeatures: z.array(z.string()).nullish(),
+  minWriterVersion: z.number().default(7),
+  writerFeatures: z.array(z.string()).nullish(),
+});
 const metaData = z.object({
   schemaString: z.string(),
   partitionColumns: z.array(z.string()),
@@ -44,6 +49,7 @@ const metaData = z.object({
 });
 const commitInfo = z.object({ inCommitTimestamp: z.number().nullish(), timestamp: z.number().nullish() });
 const sidecar = z.object({ path: z.string() });
+const transaction = z.object({ appId: z.string(), version: z.number() });
 
 /** One line of the log. Actions of which nothing is needed are passed over. */
 const action = z.object({
@@ -53,6 +59,7 @@ const action = z.object({
   metaData: metaData.nullish(),
   commitInfo: commitInfo.nullish(),
   sidecar: sidecar.nullish(),
+  txn: transaction.nullish(),
 });
 type Action = z.infer<typeof action>;
 
@@ -64,8 +71,17 @@ interface Log {
 
 interface State {
   readonly files: Map<string, AddAction>;
+  /** The last version of each program that numbers what it writes. */
+  readonly transactions: Map<string, number>;
   protocol: z.infer<typeof protocol> | undefined;
   metaData: z.infer<typeof metaData> | undefined;
+}
+
+/** What the log of a table tells at a version. */
+export interface DeltaState extends Readonly<State> {
+  readonly version: number;
+  readonly protocol: z.infer<typeof protocol>;
+  readonly metaData: z.infer<typeof metaData>;
 }
 
 /**
@@ -74,6 +90,11 @@ interface State {
  * @see https://github.com/delta-io/delta/blob/master/PROTOCOL.md
  */
 export async function readDelta(reader: LakeReader, table: string, wanted: DeltaVersion): Promise<LakeSnapshot> {
+  return snapshotOf({ reader, table }, await readDeltaState(reader, table, wanted));
+}
+
+/** Reads the log of a table up to a version. @throws JobError as `readDelta` */
+export async function readDeltaState(reader: LakeReader, table: string, wanted: DeltaVersion): Promise<DeltaState> {
   const log = `${table}/_delta_log`;
   const { commits, checkpoints } = logOf(await reader.list(log));
   const newest = Math.max(...commits.keys(), ...checkpoints.keys());
@@ -85,7 +106,7 @@ export async function readDelta(reader: LakeReader, table: string, wanted: Delta
   const version = await versionOf({ reader, table, commits, newest }, wanted);
   const start = Math.max(-1, ...[...checkpoints.keys()].filter((each) => each <= version));
 
-  const state: State = { files: new Map(), protocol: undefined, metaData: undefined };
+  const state: State = { files: new Map(), transactions: new Map(), protocol: undefined, metaData: undefined };
   for (const name of checkpoints.get(start) ?? []) {
     await readCheckpoint({ reader, table }, { log, name, state });
   }
@@ -104,7 +125,11 @@ export async function readDelta(reader: LakeReader, table: string, wanted: Delta
       apply(state, parseAction(line, { table, file: `${log}/${name}` }));
     }
   }
-  return snapshotOf({ reader, table }, { version, state });
+  const { protocol: asked, metaData: meta } = state;
+  if (asked === undefined || meta === undefined) {
+    throw damaged(table, "_delta_log", `version ${version} has no ${asked === undefined ? "protocol" : "metaData"}`);
+  }
+  return { ...state, version, protocol: asked, metaData: meta };
 }
 
 function logOf(names: readonly string[]): Log {
@@ -205,7 +230,7 @@ function keyOf({ path, deletionVector: vector }: z.infer<typeof fileAction>): st
   return vector ? `${path}\n${vector.storageType}${vector.pathOrInlineDv}@${vector.offset ?? ""}` : path;
 }
 
-function apply(state: State, { add, remove, protocol: newProtocol, metaData: newMetaData }: Action): void {
+function apply(state: State, { add, remove, txn, protocol: newProtocol, metaData: newMetaData }: Action): void {
   state.protocol = newProtocol ?? state.protocol;
   state.metaData = newMetaData ?? state.metaData;
   if (remove) {
@@ -213,6 +238,9 @@ function apply(state: State, { add, remove, protocol: newProtocol, metaData: new
   }
   if (add) {
     state.files.set(keyOf(add), add);
+  }
+  if (txn) {
+    state.transactions.set(txn.appId, txn.version);
   }
 }
 
@@ -248,15 +276,9 @@ async function readCheckpoint(
 
 const checkpointSql = { select: "*", where: "true" };
 
-function snapshotOf(
-  place: Place,
-  { version, state }: { readonly version: number; readonly state: State },
-): LakeSnapshot {
+function snapshotOf(place: Place, state: DeltaState): LakeSnapshot {
   const { table } = place;
-  const { protocol: wanted, metaData: meta } = state;
-  if (wanted === undefined || meta === undefined) {
-    throw damaged(table, "_delta_log", `version ${version} has no ${wanted === undefined ? "protocol" : "metaData"}`);
-  }
+  const { version, protocol: wanted, metaData: meta } = state;
   const unknown = (wanted.readerFeatures ?? []).find((feature) => !knownFeatures.has(feature));
   if (unknown !== undefined || wanted.minReaderVersion > 3) {
     throw unread(
@@ -284,23 +306,28 @@ function snapshotOf(
   };
 }
 
-interface SchemaField {
+export interface SchemaField {
   readonly name: string;
   readonly type: unknown;
+  readonly nullable?: boolean | undefined;
   readonly metadata?: Readonly<Record<string, unknown>> | undefined;
 }
 
-function columnsOf(
+export function fieldsOf(schemaString: string): readonly SchemaField[] {
+  return (JSON.parse(schemaString) as { fields: readonly SchemaField[] }).fields;
+}
+
+/** The columns of a table. @throws JobError SPEC_INVALID, SHARD_CORRUPT */
+export function columnsOf(
   table: string,
-  { schemaString, partitionColumns, configuration }: z.infer<typeof metaData>,
+  { schemaString, partitionColumns, configuration }: DeltaState["metaData"],
 ): readonly TableColumn[] {
   const mode = configuration?.["delta.columnMapping.mode"] ?? "none";
   if (!["none", "name", "id"].includes(mode)) {
     throw unread(table, `column mapping ${mode}`, "copy the rows into a table without it");
   }
   try {
-    const { fields } = JSON.parse(schemaString) as { fields: readonly SchemaField[] };
-    return fields.map(({ name, type, metadata = {} }) => ({
+    return fieldsOf(schemaString).map(({ name, type, metadata = {} }) => ({
       name,
       storedNames: [mode === "none" ? name : String(metadata["delta.columnMapping.physicalName"])],
       fieldId: mode === "id" ? Number(metadata["delta.columnMapping.id"]) : undefined,
@@ -345,6 +372,33 @@ function typeOf(type: unknown): ColumnType | undefined {
     typed.every((field): field is { name: string; type: ColumnType } => field.type !== undefined)
     ? { kind: "struct", fields: typed }
     : undefined;
+}
+
+/** A type in the schema of a table; undefined: a new table cannot have it. The opposite of `typeOf`. */
+export function deltaTypeOf(type: ColumnType): unknown {
+  if (typeof type === "string") {
+    const name = Object.keys(scalarTypes).find((each) => scalarTypes[each] === type);
+    return name === "timestamp_ntz" ? undefined : name; // it asks for a newer protocol
+  }
+  switch (type.kind) {
+    case "decimal":
+      return `decimal(${type.precision},${type.scale})`;
+    case "list": {
+      const elementType = deltaTypeOf(type.element);
+      return elementType === undefined ? undefined : { type: "array", elementType, containsNull: true };
+    }
+    case "struct": {
+      const fields = type.fields.map(({ name, type: inner }) => ({
+        name,
+        type: deltaTypeOf(inner),
+        nullable: true,
+        metadata: {},
+      }));
+      return fields.some((each) => each.type === undefined) ? undefined : { type: "struct", fields };
+    }
+    default:
+      return assertNever(type);
+  }
 }
 
 function fileOf(
