@@ -93,7 +93,7 @@ export default {
       name: "run-knows-contracts-only",
       severity: "error",
       from: { path: "^src/run/" },
-      to: { path: "^src/", pathNot: `^src/(run|flow|report)/|${contracts}|${pure}` },
+      to: { path: "^src/", pathNot: `^src/(run|flow|report)/|^src/base/sha256\\.ts$|${contracts}|${pure}` },
     },
     {
       name: "flow-knows-contracts-only",

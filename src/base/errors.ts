@@ -93,6 +93,18 @@ export function assertNever(value: never): never {
   throw new Error(`unreachable variant: ${JSON.stringify(value)}`);
 }
 
+/** Does `work`. Returns the JobError that it ends with, if `isIt` says that the caller goes on with it. @throws other errors */
+export async function orError<T>(work: () => Promise<T>, isIt: (error: JobError) => boolean): Promise<T | JobError> {
+  try {
+    return await work();
+  } catch (error) {
+    if (error instanceof JobError && isIt(error)) {
+      return error;
+    }
+    throw error;
+  }
+}
+
 /** Returns the error that came first, if closing what was open failed, too, as `await using` reports it. */
 export function firstError(thrown: unknown): unknown {
   let first = thrown;

@@ -1,21 +1,31 @@
+import type { JobSpec } from "../job/jobfile/job-spec.js";
 import { count } from "../base/shown-numbers.js";
 import { type Contract, outputTensors } from "../models/binding/contract.js";
 import { blankInputs } from "./pack/packer.js";
 import { bytesPerRow } from "../models/binding/row-bytes.js";
 import type { Engine, TreesState } from "../models/engine.js";
 import type { Plan } from "../run/plan/plan.js";
-import type { ScoringContext } from "./context.js";
+import type { BatchLimitCache, Log } from "./context.js";
 import { JobError } from "../base/errors.js";
 
-/** Finds out how many rows a batch can have, and how many it should have. @param rows that will be scored */
+interface Measuring {
+  readonly engine: Engine;
+  /** Rows that will be scored. */
+  readonly rows: number;
+  /** `engine.batch_size` */
+  readonly batchSize: JobSpec["engine"]["batch_size"];
+}
+
+/** Finds out how many rows a batch can have, and how many it should have. */
 export async function measureEngine(
-  context: Pick<ScoringContext, "spec" | "log" | "batchLimits">,
+  batchLimits: BatchLimitCache,
+  log: Log,
   plan: Pick<Plan, "contract" | "commitRows"> & { readonly model: Pick<Plan["model"], "sha256"> },
-  { engine, rows }: { readonly engine: Engine; readonly rows: number },
+  { engine, rows, batchSize }: Measuring,
 ): Promise<{ batchLimit: BatchLimit; sizer: BatchSizer }> {
   const { contract } = plan;
-  const batchLimit = await openBatchLimit(context, { engine, contract, modelSha256: plan.model.sha256 });
-  const sizer = await warmUp(context, plan, { engine, limit: batchLimit.rows, rows });
+  const batchLimit = await openBatchLimit(batchLimits, log, { engine, contract, modelSha256: plan.model.sha256 });
+  const sizer = await warmUp(log, plan, { engine, limit: batchLimit.rows, rows, batchSize });
   return { batchLimit, sizer: contract.fixedBatchRows === null ? sizeWithin(batchLimit, sizer) : sizer };
 }
 
@@ -24,11 +34,11 @@ const warmUpRows = 256;
 
 /** Calls the model on blank rows, as its first call costs more than the others, and says how large batches are. */
 async function warmUp(
-  { spec, log }: Pick<ScoringContext, "spec" | "log">,
+  log: Log,
   { contract, commitRows }: Pick<Plan, "contract" | "commitRows">,
-  { engine, limit, rows }: { readonly engine: Engine; readonly limit: number; readonly rows: number },
+  { engine, limit, rows, batchSize }: Measuring & { readonly limit: number },
 ): Promise<BatchSizer> {
-  const given = contract.fixedBatchRows ?? spec.engine.batch_size;
+  const given = contract.fixedBatchRows ?? batchSize;
   if (given !== "auto") {
     const batchRows = contract.fixedBatchRows ?? Math.min(given, commitRows);
     if (rows > 0) {
@@ -130,7 +140,8 @@ interface BatchLimitOptions {
 
 /** Starts with the limit that an earlier run found. */
 export async function openBatchLimit(
-  { batchLimits, log }: Pick<ScoringContext, "batchLimits" | "log">,
+  batchLimits: BatchLimitCache,
+  log: Log,
   { engine, contract, modelSha256 }: BatchLimitOptions,
 ): Promise<BatchLimit> {
   const device = engine.local?.device ?? engine.provider;

@@ -9,7 +9,6 @@ import { JobError, reworded } from "../base/errors.js";
 import type { MemoryBudget } from "../base/memory-budget.js";
 import type { ListedShard } from "../run/plan/compare.js";
 import type { PinnedTokenizer, RunId } from "../run/plan/plan.js";
-import type { Sha256 } from "../run/plan/identity.js";
 import type { AttemptRecord } from "../report/attempt-record.js";
 import type { Progress } from "../report/progress.js";
 import type { Sink } from "../targets/target.js";
@@ -17,14 +16,53 @@ import type { LocalParts, StoredFiles, StoredTable } from "../run/lifecycle/span
 import type { OpenShard, Source } from "../sources/source.js";
 import type { JobSpec } from "../job/jobfile/job-spec.js";
 import type { LimitedRun } from "../job/jobfile/load.js";
-import type { SliceReaderOptions } from "./workers/slice-reader.js";
+import type { DecodeThreads } from "./workers/slice-reader.js";
 import type { Worker } from "../run/plan/spans.js";
 
-/** What scoring needs for rows of any source and target; `job/` provides it. */
-export interface ScoringContext {
+/** A spec, and where its keys stand in its file. */
+export interface PlacedSpec {
   readonly spec: JobSpec;
   /** Returns the place of a key in the spec: "job.yaml:4:9: input.path". */
   readonly where: (path: readonly string[]) => string;
+}
+
+/** The job of a spec, with the names and command lines that messages have for it. */
+export interface Job extends PlacedSpec {
+  /** The id of the first run of the job with these params. */
+  readonly base: RunId;
+  /** The param whose value is the run's logical date; undefined: the job has none. */
+  readonly dateParam: string | undefined;
+  /** Plans only the first rows of the input; the spec is that of `limitedSpec`. */
+  readonly limited?: LimitedRun | undefined;
+  /** The command line that carries out the run of these params; or that decides on one of their runs, shows the last, or lists all. */
+  readonly command: (
+    params: Readonly<Record<string, string>>,
+    other?:
+      | { readonly verb: "approve" | "discard"; readonly runId: string }
+      | { readonly verb: "stats" | "status" | "rejects" | "history" },
+  ) => string;
+  /** The path of an input file, as a command of the person names it who reads the message. */
+  readonly pathOf: (uri: string) => string;
+  /** The HTML page of this attempt, as messages name it; undefined: it writes none. */
+  readonly page?: string | undefined;
+}
+
+/** Reads the files that a spec names. */
+export interface Input {
+  readonly source: Source;
+  /** Reads files of these folders only. */
+  readonly openDecoder: (folders: readonly string[]) => Promise<Decoder>;
+  /** Reads the file of `checks.golden`, which is Parquet, from these folders only. */
+  readonly openGoldenReader: (folders: readonly string[]) => Promise<GoldenReader>;
+  /** Reads the text of a file of the spec. @throws JobError FILE_MISSING, PERMISSION, SPEC_INVALID for a file that is too large */
+  readonly readGiven: (path: string, key: readonly string[]) => Promise<string>;
+  /** Returns how many files to open at once: at most `most`, and fewer near the limit of open files. */
+  readonly filesAtOnce: (most: number) => number;
+  readonly decodeWorkers: DecodeThreads;
+}
+
+/** Finds the models of a spec, and opens engines for them. */
+export interface Models {
   /** Finds the spec's model. @param planned the model that the plan of an unfinished run pins */
   readonly resolveModel: (planned?: ModelPin) => Promise<FoundModel>;
   /** Finds a tokenizer of the spec. @param planned the same one, as the plan of an unfinished run pins it */
@@ -35,70 +73,52 @@ export interface ScoringContext {
   /** Looks at an unfinished run; undefined: predictions are free. */
   readonly lookAtPaid?: LookAtPaid | undefined;
   readonly earlierModels: EarlierModels;
-  readonly sha256: Sha256;
-  /** The id of the first run of the job with these params. */
-  readonly base: RunId;
-  readonly nowMs: () => number;
-  /** The time of day, in milliseconds since 1970; `nowMs` is a clock that is never set. */
-  readonly dateMs: () => number;
-  readonly log: Log;
-  readonly progress: Progress;
-  /** The record of this attempt, which all reports are made from. */
-  readonly record: AttemptRecord;
-
-  /** How much memory rows may take on their way. */
-  readonly memory: MemoryBudget;
-  /** Aborted by a signal; its reason is the JobError to end with. */
-  readonly signal: AbortSignal;
   /** The batch limits that earlier runs found. */
   readonly batchLimits: BatchLimitCache;
-  /** Name and version of this program. */
-  readonly program: string;
 }
 
-/** Makes shards readable. */
-export interface ShardFiles {
-  open(shard: ListedShard): Promise<ShardFile & Pick<OpenShard, "partitions"> & AsyncDisposable>;
+/** Which share of a run an attempt takes, and what it may begin. */
+export interface AttemptShare {
+  readonly worker: Worker;
+  /** Take over spans of other workers when the own share is done. */
+  readonly steal: boolean;
+  /** Open the next run if the latest one is finished or its pins no longer hold. */
+  readonly newRun: boolean;
+  /** A new run reuses predictions, too. Default: it scores all rows. */
+  readonly reuse?: boolean | undefined;
+  /** Other runs of the job that the same command carries out. The command does not warn that they are unfinished. */
+  readonly runsOfCommand?: ReadonlySet<string> | undefined;
 }
 
-/** What a run needs. Each resource is closed by the code that opens it. */
-export interface JobContext extends ScoringContext {
-  /** @throws the signal's reason when the job is stopped during the pause */
-  readonly sleep: (ms: number) => Promise<void>;
-  /** Returns how many files to open at once: at most `most`, and fewer near the limit of open files. */
-  readonly filesAtOnce: (most: number) => number;
-  /** The param whose value is the run's logical date; undefined: the job has none. */
-  readonly dateParam: string | undefined;
+/** This process at work on a run: who it is, its share, its clocks, and what stops it. */
+export interface Attempt extends AttemptShare {
   /** Names this attempt among all attempts on all machines. */
   readonly writer: string;
   /** Whether the process of an attempt has ended, as far as this machine knows. */
   readonly isDead: (writer: string) => boolean;
   /** Who uses this program, for decisions: a scheduler's task or a user. */
   readonly actingUser: () => string;
-  /** The command line that carries out the run of these params; or that decides on one of their runs, shows the last, or lists all. */
-  readonly command: (
-    params: Readonly<Record<string, string>>,
-    other?:
-      | { readonly verb: "approve" | "discard"; readonly runId: string }
-      | { readonly verb: "stats" | "status" | "rejects" | "history" },
-  ) => string;
-  /** The path of an input file, as a command of the person names it who reads the message. */
-  readonly pathOf: (uri: string) => string;
-  readonly source: Source;
-  readonly sink: Sink;
-  /**
-   * Opens the job that scores the same rows with a second model, and its target; where the spec names none, that of an earlier
-   * one.
-   */
-  readonly openSecondJob: () => Promise<SecondJob & AsyncDisposable>;
-  /** Opens a DuckDB that joins files of these folders. */
-  readonly openRowJoiner: (folders: readonly string[]) => Promise<RowJoiner>;
-  /** Reads files of these folders only. */
-  readonly openDecoder: (folders: readonly string[]) => Promise<Decoder>;
-  /** Reads the text of a file of the spec. @throws JobError FILE_MISSING, PERMISSION, SPEC_INVALID for a file that is too large */
-  readonly readGiven: (path: string, key: readonly string[]) => Promise<string>;
-  /** Reads the file of `checks.golden`, which is Parquet, from these folders only. */
-  readonly openGoldenReader: (folders: readonly string[]) => Promise<GoldenReader>;
+  /** Name and version of this program. */
+  readonly program: string;
+  /** Aborted by a signal; its reason is the JobError to end with. */
+  readonly signal: AbortSignal;
+  readonly nowMs: () => number;
+  /** The time of day, in milliseconds since 1970; `nowMs` is a clock that is never set. */
+  readonly dateMs: () => number;
+  /** @throws the signal's reason when the job is stopped during the pause */
+  readonly sleep: (ms: number) => Promise<void>;
+}
+
+/** What people learn of an attempt. */
+export interface Reporter {
+  readonly log: Log;
+  readonly progress: Progress;
+  /** The record of this attempt, which all reports are made from. */
+  readonly record: AttemptRecord;
+}
+
+/** Asks DuckDB about rows of the output. */
+export interface Queries {
   /**
    * Opens the conditions of `checks.sql` over output columns. @throws JobError SPEC_INVALID with the place of the
    * condition in the spec
@@ -107,30 +127,45 @@ export interface JobContext extends ScoringContext {
     conditions: Readonly<Record<string, string>>,
     columns: readonly { readonly name: string; readonly type: ColumnType }[],
   ) => Promise<Aggregates>;
-  /** Workers that only decode, and the cores that they may use. */
-  readonly decodeWorkers: Pick<SliceReaderOptions, "cores" | "startDecodeWorkers">;
-  /** The HTML page of this attempt, as messages name it; undefined: it writes none. */
-  readonly page?: string | undefined;
-  readonly worker: Worker;
-  /** Take over spans of other workers when the own share is done. */
-  readonly steal: boolean;
-  /** Open the next run if the latest one is finished or its pins no longer hold. */
-  readonly newRun: boolean;
-  /** A new run reuses predictions, too. Default: it scores all rows. */
-  readonly reuse?: boolean | undefined;
   /** Opens the rows of an earlier run. */
   readonly openStoredRows: (request: StoredRowsRequest) => Promise<StoredRowsReader>;
-  /** Other runs of the job that the same command carries out. The command does not warn that they are unfinished. */
-  readonly runsOfCommand?: ReadonlySet<string> | undefined;
-  /** Plans only the first rows of the input; the spec is that of `limitedSpec`. */
-  readonly limited?: LimitedRun | undefined;
+  /** Opens a DuckDB that joins files of these folders. */
+  readonly openRowJoiner: (folders: readonly string[]) => Promise<RowJoiner>;
 }
 
-/** What differs from the context of the job whose rows are scored: another model, another target, another spec. */
-type SecondJob = Pick<
-  JobContext,
-  "spec" | "base" | "sink" | "where" | "resolveModel" | "openEngine" | "record" | "progress" | "log"
->;
+/**
+ * A job with all that its spec names, opened. Each resource is closed by the code that opens it. A function takes the parts
+ * that it uses; all of them, where it carries out a step that needs more than three.
+ */
+export interface OpenedJob {
+  readonly job: Job;
+  readonly sink: Sink;
+  readonly input: Input;
+  readonly models: Models;
+  readonly attempt: Attempt;
+  readonly reporter: Reporter;
+  readonly queries: Queries;
+  /** How much memory rows may take on their way. */
+  readonly memory: MemoryBudget;
+  /**
+   * Opens the job that scores the same rows with a second model, and its target; where the spec names none, that of an earlier
+   * one.
+   */
+  readonly openSecondJob: () => Promise<SecondJob & AsyncDisposable>;
+}
+
+/** What differs from the job whose rows are scored: another model, another target, another spec. */
+export interface SecondJob {
+  readonly job: PlacedSpec & { readonly base: RunId };
+  readonly sink: Sink;
+  readonly models: Models;
+  readonly reporter: Reporter;
+}
+
+/** Makes shards readable. */
+export interface ShardFiles {
+  open(shard: ListedShard): Promise<ShardFile & Pick<OpenShard, "partitions"> & AsyncDisposable>;
+}
 
 /** Joins two sets of rows, A and B, by their keys. Memory is bounded. */
 export interface RowJoiner extends AsyncDisposable {
@@ -167,7 +202,7 @@ export interface EarlierModels {
    * Finds a model, and opens engines for it; undefined: neither the place that its URI names nor the cache of this machine
    * has it.
    */
-  find(earlier: EarlierModel): Promise<{ model: Model; openEngine: ScoringContext["openEngine"] } | undefined>;
+  find(earlier: EarlierModel): Promise<{ model: Model; openEngine: Models["openEngine"] } | undefined>;
   /** Keeps a copy of a model file of this machine in the cache, for a later run whose file is another one. */
   keep(model: EarlierModel): Promise<void>;
 }
@@ -231,11 +266,7 @@ export interface Log {
 }
 
 /** Does `work` for a key of the spec: errors that its author must correct name the place in the spec. */
-export async function atKey<T>(
-  { where }: Pick<ScoringContext, "where">,
-  path: readonly string[],
-  work: () => Promise<T>,
-): Promise<T> {
+export async function atKey<T>({ where }: PlacedSpec, path: readonly string[], work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (error) {

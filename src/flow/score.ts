@@ -28,7 +28,7 @@ import type { Plan, Span } from "../run/plan/plan.js";
 import { spansOf } from "../run/plan/spans.js";
 import { type RunWriter, commitConcurrency } from "../targets/target.js";
 import type { BatchLimit, BatchSizer } from "./batch-size.js";
-import type { JobContext, ScoringContext } from "./context.js";
+import type { OpenedJob, Reporter } from "./context.js";
 import { featurePlanOf, keyColumns, profiledOutput, slicePlanOf, takeFeatures, unprofiledText } from "./features.js";
 import {
   PendingFault,
@@ -67,8 +67,11 @@ export interface ScoringOptions {
 }
 
 /** Scores rows in the engine's workers if these can read them, else where workers that only decode have read them. */
-export function openSpanScorer(context: JobContext, tools: ScoringOptions): SpanScorer {
-  const { source, spec, record, memory, log } = context;
+export function openSpanScorer(opened: OpenedJob, tools: ScoringOptions): SpanScorer {
+  const { job, input, attempt, reporter, memory } = opened;
+  const { record, log } = reporter;
+  const { spec } = job;
+  const { source } = input;
   const { plan, writer, decoder, engine, sizer, batchLimit, aggregates, reuse } = tools;
   const { contract, commitRows, runId } = plan;
   const { stages } = record;
@@ -85,7 +88,7 @@ export function openSpanScorer(context: JobContext, tools: ScoringOptions): Span
   const warned = new Set<string>();
   const reader = openSliceReader({
     decoder,
-    ...context.decodeWorkers,
+    ...input.decodeWorkers,
     memory,
     scoring: ports && { count: sessions, ports, ...model },
     onFailure({ kind, message }) {
@@ -118,7 +121,7 @@ export function openSpanScorer(context: JobContext, tools: ScoringOptions): Span
         target: writer,
         commits: commitConcurrency,
         spanOf: (row: number) => spans.at(Math.floor(row / commitRows)),
-        lineage: () => ({ runId, modelSha256: plan.model.sha256, scoredAtMs: context.dateMs() }),
+        lineage: () => ({ runId, modelSha256: plan.model.sha256, scoredAtMs: attempt.dateMs() }),
         rejects: { spans, decoder, source, contract, kept: "Committed spans are kept" },
         onReject: spec.on_bad_row === "reject" ? createRejectBudget(limit).spend : undefined,
         pieceBytes: memory.pieceBytes,
@@ -128,7 +131,7 @@ export function openSpanScorer(context: JobContext, tools: ScoringOptions): Span
         aggregate: aggregates?.profile,
         reuse,
       };
-      await scorePieces(context, pieces, readRanges(feed, ranges));
+      await scorePieces(attempt.signal, reporter, pieces, readRanges(feed, ranges));
     },
     [Symbol.asyncDispose]: () => reader[Symbol.asyncDispose](),
   };
@@ -163,19 +166,18 @@ interface PieceOptions {
   readonly reuse?: Reuse | undefined;
 }
 
-type LoopContext = Pick<ScoringContext, "progress" | "log" | "record">;
-
 /**
  * The one loop: takes decoded rows in order, scores them in batches, commits each span when its last batch is back.
  * Decoding, inference and commits of neighbouring spans overlap, each bounded.
  */
 export async function scorePieces(
-  context: LoopContext & Pick<ScoringContext, "signal">,
+  signal: AbortSignal,
+  reporter: Reporter,
   tools: PieceOptions,
   pieces: AsyncIterable<DecodedRows>,
 ): Promise<void> {
   const { contract, spanOf, onReject, rejects, target, features, reuse } = tools;
-  const { progress, record, signal } = context;
+  const { progress, record } = reporter;
   const { stages } = record;
   const pieceBytes = target.spill === undefined ? Number.POSITIVE_INFINITY : tools.pieceBytes;
   const pieceRows = Math.max(1, Math.floor(pieceBytes / outputRowBytes(contract)));
@@ -214,7 +216,7 @@ export async function scorePieces(
   };
   const packer =
     reuse === undefined ? createPacker(packing) : createReusingPacker({ ...packing, reuse: reuseOfCurrent });
-  const pipeline = createSpanPipeline(context, tools, packer);
+  const pipeline = createSpanPipeline(reporter, tools, packer);
 
   /** Scores the rows that the packer still holds. */
   const scoreRest = async (open: OpenSpan): Promise<void> => {
@@ -314,7 +316,7 @@ export type SpanTarget = Pick<RunWriter, "commit"> & Partial<Pick<RunWriter, "sp
 
 /** @public so that tests call it */
 export function createSpanPipeline(
-  { progress, log, record }: LoopContext,
+  { progress, log, record }: Reporter,
   options: PieceOptions,
   packer: Packer,
 ): SpanPipeline {

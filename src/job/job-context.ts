@@ -13,7 +13,7 @@ import {
   workerFile,
 } from "../report/attempt-record.js";
 import { type Progress, silentProgress, withRecord } from "../report/progress.js";
-import type { JobContext, Log } from "../flow/context.js";
+import type { AttemptShare, Job, Log, OpenedJob } from "../flow/context.js";
 import type { Sink } from "../targets/target.js";
 import type { JobSpec } from "./jobfile/job-spec.js";
 import { type LimitedRun, type LoadedSpec, limitParam } from "./jobfile/load.js";
@@ -24,13 +24,7 @@ import { awaitedLater } from "../base/promises.js";
 import { sha256Of } from "../base/sha256.js";
 import { attemptServices, checkSeveral, programVersion, versionsFor } from "./attempt.js";
 import { addressSpaceBytes, defaultMemory, minBudgetBytes, storedRowsMemory, usableCores } from "./machine.js";
-import {
-  engineOfSecondModel,
-  type ModelToolsOptions,
-  type SharedModels,
-  modelTools,
-  openBatchLimitCache,
-} from "./model-tools.js";
+import { engineOfSecondModel, type ModelToolsOptions, type SharedModels, modelTools } from "./model-tools.js";
 import {
   type Permissions,
   type SinkOptions,
@@ -64,8 +58,10 @@ interface ContextParts {
 }
 
 /** How this process takes part in a run. Default: as the only worker. */
-export type AttemptOptions = Pick<JobContext, "worker" | "steal" | "newRun" | "reuse" | "runsOfCommand" | "limited"> &
-  Permissions;
+export interface AttemptOptions extends AttemptShare, Permissions {
+  /** Plans only the first rows of the input; the spec is that of `limitedSpec`. */
+  readonly limited?: LimitedRun | undefined;
+}
 
 /** An attempt without other workers, with no permission that is refused by default. */
 export const alone: AttemptOptions = { worker: { index: 0, count: 1 }, steal: false, newRun: false, reuse: false };
@@ -77,7 +73,7 @@ export async function openJob(
   specPath: string,
   options: JobOptions,
   parts: ContextParts = {},
-): Promise<JobContext & AsyncDisposable> {
+): Promise<OpenedJob & AsyncDisposable> {
   return await openLoaded(await readSpec(specPath, options), specPath, parts);
 }
 
@@ -97,7 +93,7 @@ export async function openLoaded(
     sharedModels = (_model, own) => own,
     ...starting
   }: ContextParts = {},
-): Promise<JobContext & AsyncDisposable> {
+): Promise<OpenedJob & AsyncDisposable> {
   const { spec, where, clock, dateParam } = loaded;
   checkSeveral(attempt, clock);
   const folder = dirname(resolve(specPath));
@@ -122,60 +118,67 @@ export async function openLoaded(
   const { timezone, report } = spec;
   const limits = { threads: cores, memoryBytes: memory.duckDbBytes };
   return {
-    spec,
-    where,
-    dateParam,
-    writer,
-    isDead,
-    pathOf: (uri) => shortPath(resolve(folder, uri)),
-    command: (params, other) => commandFor(specPath, params, attempt.limited, other),
-    page: report.html && shortPath(workerFile(resolve(folder, report.html), attempt.worker)),
+    job: {
+      spec,
+      where,
+      dateParam,
+      base: runIdOf(spec.name, spec.params, sha256Of),
+      limited: attempt.limited,
+      pathOf: (uri) => shortPath(resolve(folder, uri)),
+      command: (params, other) => commandFor(specPath, params, attempt.limited, other),
+      page: report.html && shortPath(workerFile(resolve(folder, report.html), attempt.worker)),
+    },
     sink,
-    source,
-    readGiven: (path, key) => readGivenText(resolve(folder, path), { key: where(key), limitBytes: givenBytes }),
+    input: {
+      source,
+      openDecoder: (folders) => Promise.resolve(openDecoder(spec, { threads: cores, folders, timezone, memory })),
+      async openGoldenReader(folders) {
+        const { openGoldenReader } = await import("./duckdb.js");
+        return await openGoldenReader({ threads: cores, folders, timezone, memory });
+      },
+      readGiven: (path, key) => readGivenText(resolve(folder, path), { key: where(key), limitBytes: givenBytes }),
+      filesAtOnce,
+      decodeWorkers: { cores, startDecodeWorkers },
+    },
+    models: {
+      ...models,
+      ...sharedModels(spec.model, models),
+      openEngine(model, need) {
+        const opening = models.openEngine(model, need);
+        if (!("preview" in need)) {
+          void withTarget(spec, ({ load }) => awaitedLater(load())); // while other threads open it: 30 ms of a small job
+        }
+        return opening;
+      },
+    },
+    attempt: {
+      ...attempt,
+      writer,
+      isDead,
+      actingUser: () => actingUser(process.env),
+      program: `infer-batch ${programVersion}`,
+      signal,
+      nowMs: retry.nowMs,
+      dateMs: () => Date.now(),
+      sleep: retry.sleep,
+    },
+    reporter: { log, progress: withRecord(progress, record), record },
+    queries: {
+      async openAggregates(conditions, columns) {
+        const { openAggregates } = await import("../formats/sql/aggregates.js");
+        return await openAggregates(conditions, { columns, timezone, memoryBytes: memory.duckDbBytes });
+      },
+      async openStoredRows(request) {
+        const { openStoredRows } = await import("./duckdb.js");
+        return await openStoredRows(limits, request);
+      },
+      async openRowJoiner(folders) {
+        const { openRowJoin } = await import("./duckdb.js");
+        return await openRowJoin({ folders, ...limits });
+      },
+    },
     memory,
-    async openGoldenReader(folders) {
-      const { openGoldenReader } = await import("./duckdb.js");
-      return await openGoldenReader({ threads: cores, folders, timezone, memory });
-    },
-    openDecoder: (folders) => Promise.resolve(openDecoder(spec, { threads: cores, folders, timezone, memory })),
-    async openAggregates(conditions, columns) {
-      const { openAggregates } = await import("../formats/sql/aggregates.js");
-      return await openAggregates(conditions, { columns, timezone, memoryBytes: memory.duckDbBytes });
-    },
-    async openStoredRows(request) {
-      const { openStoredRows } = await import("./duckdb.js");
-      return await openStoredRows(limits, request);
-    },
-    decodeWorkers: { cores, startDecodeWorkers },
-    ...models,
-    ...sharedModels(spec.model, models),
-    openEngine(model, need) {
-      const opening = models.openEngine(model, need);
-      if (!("preview" in need)) {
-        void withTarget(spec, ({ load }) => awaitedLater(load())); // while other threads open it: 30 ms of a small job
-      }
-      return opening;
-    },
     openSecondJob: secondJobOpener(spec, sinkOptions, modelOptions),
-    async openRowJoiner(folders) {
-      const { openRowJoin } = await import("./duckdb.js");
-      return await openRowJoin({ folders, ...limits });
-    },
-    batchLimits: openBatchLimitCache(log),
-    sha256: sha256Of,
-    base: runIdOf(spec.name, spec.params, sha256Of),
-    nowMs: retry.nowMs,
-    dateMs: () => Date.now(),
-    sleep: retry.sleep,
-    log,
-    progress: withRecord(progress, record),
-    record,
-    ...attempt,
-    signal,
-    filesAtOnce,
-    actingUser: () => actingUser(process.env),
-    program: `infer-batch ${programVersion}`,
     async [Symbol.asyncDispose]() {
       await source[Symbol.asyncDispose]();
       await sink[Symbol.asyncDispose]();
@@ -241,7 +244,7 @@ export function commandFor(
   specPath: string,
   params: Readonly<Record<string, string>>,
   limited: LimitedRun | undefined,
-  other?: Parameters<JobContext["command"]>[1],
+  other?: Parameters<Job["command"]>[1],
 ): string {
   const options = Object.entries(params).map(([name, value]) =>
     name === limitParam
@@ -286,11 +289,7 @@ function specOf({ challenger, checks: _checks, reuse: _reuse, ...job }: JobSpec)
 }
 
 /** How the job is opened that scores the same rows with the challenger of a spec. */
-function secondJobOpener(
-  spec: JobSpec,
-  options: SinkOptions,
-  tools: ModelToolsOptions & { readonly log: Log },
-): JobContext["openSecondJob"] {
+function secondJobOpener(spec: JobSpec, options: SinkOptions, tools: ModelToolsOptions): OpenedJob["openSecondJob"] {
   const own = specOf(spec);
   const { job, series } = runPattern(spec, options.outputPattern);
   const debug = (message: string): void => {
@@ -306,14 +305,14 @@ function secondJobOpener(
     });
     const where = challengerPlaces(tools.where);
     return {
-      spec: own,
-      base: runIdOf(own.name, own.params, sha256Of),
+      job: { spec: own, where, base: runIdOf(own.name, own.params, sha256Of) },
       sink: opened,
-      where,
-      ...modelTools(own, { ...tools, where, profileFolder: undefined }), // its profiles would replace those of the model
-      record: recordOf(own, { worker: tools.worker }),
-      progress: silentProgress,
-      log: { debug, info: debug, warn: debug }, // what is wrong with it is said once, at its end
+      models: modelTools(own, { ...tools, where, profileFolder: undefined }), // its profiles would replace those of the model
+      reporter: {
+        log: { debug, info: debug, warn: debug }, // what is wrong with it is said once, at its end
+        progress: silentProgress,
+        record: recordOf(own, { worker: tools.worker }),
+      },
       [Symbol.asyncDispose]: () => opened[Symbol.asyncDispose](),
     };
   };
@@ -341,12 +340,12 @@ export async function readSpecOfRun(
   { run, ...options }: RunOptions & { readonly run: string },
 ): Promise<LoadedSpec> {
   const loaded = await readSpec(specPath, options, { standIns: "all" });
-  await using job = await openLoaded(loaded, specPath);
-  const runs = await job.sink.history({ job: loaded.spec.name, last: everyRun });
+  await using opened = await openLoaded(loaded, specPath);
+  const runs = await opened.sink.history({ job: loaded.spec.name, last: everyRun });
   const found = runs.find(({ runId }) => runId === run);
   if (found?.plan === undefined) {
     const { name, params } = loaded.spec;
-    const [param = "NAME"] = job.dateParam === undefined ? Object.keys(params) : [job.dateParam];
+    const [param = "NAME"] = loaded.dateParam === undefined ? Object.keys(params) : [loaded.dateParam];
     throw new JobError(
       "USAGE",
       `looking for run ${run}: none of the ${runs.length} runs of ${name} that were found has this id`,

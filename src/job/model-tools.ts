@@ -5,14 +5,7 @@ import { totalmem } from "node:os";
 import { dirname, join, resolve } from "node:path";
 import type { FoundModel } from "../models/places/place.js";
 import { parseJson } from "../run/plan/parse-plan.js";
-import type {
-  BatchLimitCache,
-  BatchLimitKey,
-  EarlierModels,
-  JobContext,
-  Log,
-  ScoringContext,
-} from "../flow/context.js";
+import type { BatchLimitCache, BatchLimitKey, EarlierModels, Log, Models } from "../flow/context.js";
 import { listedProviders } from "./jobfile/engine-spec.js";
 import type { JobSpec } from "./jobfile/job-spec.js";
 import { type ModelSpec, modelUri } from "./jobfile/model-spec.js";
@@ -25,22 +18,26 @@ import { componentVersions } from "./attempt.js";
 import { type EngineOptions, openEngine } from "./open-engine.js";
 import { type ModelOptions, openCache, resolveModel } from "./kinds.js";
 
-type ModelTools = Pick<ScoringContext, "resolveModel" | "openEngine" | "lookAtPaid">;
+/** What needs no tokenizer of the spec. */
+interface ModelTools {
+  readonly resolveModel: Models["resolveModel"];
+  readonly openEngine: Models["openEngine"];
+  readonly lookAtPaid?: Models["lookAtPaid"];
+}
 
 export interface ModelToolsOptions extends ModelOptions, Omit<EngineOptions, "spec"> {
+  readonly log: Log;
   /** Returns the place of a key in the spec file, for messages. */
   readonly where: (path: readonly string[]) => string;
 }
 
 /** Finds the models of a spec and opens engines for them: on this machine, or on a server. */
-export function modelTools(
-  spec: JobSpec,
-  options: ModelToolsOptions,
-): ModelTools & Pick<ScoringContext, "resolveTokenizer" | "loadTokenCounter" | "earlierModels"> {
+export function modelTools(spec: JobSpec, options: ModelToolsOptions): Models {
   const counter = spec.model.prompt?.tokenizer;
   return {
     earlierModels: earlierModels({ ...spec, engine: engineOfSecondModel(spec) }, options),
     ...toolsOf(spec, options),
+    batchLimits: openBatchLimitCache(options.log),
     async resolveTokenizer(uri, planned) {
       const { findTokenizer } = await import("./tokenizers.js");
       return await findTokenizer({ model: spec.model, uri }, options, planned);
@@ -56,7 +53,7 @@ export function modelTools(
 
 function toolsOf({ model, engine }: Pick<JobSpec, "model" | "engine">, options: ModelToolsOptions): ModelTools {
   const { server, path = "" } = model;
-  const lookAtPaid: ScoringContext["lookAtPaid"] = async (...look) => {
+  const lookAtPaid: Models["lookAtPaid"] = async (...look) => {
     const { lookAtRun } = await import("../models/prompts/kept-answers.js");
     return await lookAtRun(model.budget?.price)(...look);
   };
@@ -162,7 +159,7 @@ const believedMs = 30 * 24 * 60 * 60 * 1000;
 
 const schema = z.object({ rows: z.int().min(1) });
 
-/** Opens the cache of batch limits: a small file for each model and device, in the cache folder of this user. */
+/** Opens the cache of batch limits: a small file for each model and device, in the cache folder of this user. @public so that tests call it */
 export function openBatchLimitCache(log: Pick<Log, "debug">, folder = cacheFolder("batch-limits")): BatchLimitCache {
   return {
     async find(of) {
@@ -205,7 +202,10 @@ async function identityOfGpus(): Promise<string> {
   return gpuIdentity(thisMachine());
 }
 
-type Resolving = Pick<JobContext, "resolveModel" | "resolveTokenizer">;
+interface Resolving {
+  readonly resolveModel: Models["resolveModel"];
+  readonly resolveTokenizer: Models["resolveTokenizer"];
+}
 
 /** Wraps the functions of one of several jobs that find models, so that the jobs agree on them. */
 export type SharedModels = (model: Pick<ModelSpec, "path" | "sha256" | "server">, own: Resolving) => Resolving;

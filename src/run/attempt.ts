@@ -1,9 +1,10 @@
+import type { JobSpec } from "../job/jobfile/job-spec.js";
 import { boundColumns, outputColumns } from "../models/binding/contract.js";
 import { type ColumnType, showType } from "../columns/types.js";
 import type { NamedType, RunInfo } from "../report/attempt-record.js";
 import type { DueCall } from "../report/report.js";
 import { spanCount } from "./plan/spans.js";
-import type { JobContext } from "../flow/context.js";
+import type { Attempt, Reporter } from "../flow/context.js";
 import type { RunSink, Sink, StoredPlan } from "../targets/target.js";
 import { type DocumentKind, type RunNote, errorsDocument, noteDocument, spendingDocument } from "../stores/ledger.js";
 import type { RunId } from "./plan/plan.js";
@@ -37,7 +38,7 @@ function namedTypes(columns: readonly { readonly name: string; readonly type: Co
   return [...types].map(([name, type]) => ({ name, type }));
 }
 
-export function attemptFacts({ spec, worker, program }: JobContext, provider: string): AttemptFacts {
+export function attemptFacts(spec: JobSpec, { worker, program }: Attempt, provider: string): AttemptFacts {
   return {
     worker: worker.index,
     workers: worker.count,
@@ -50,7 +51,12 @@ export function attemptFacts({ spec, worker, program }: JobContext, provider: st
 const alreadyRecorded = new WeakSet<JobError>();
 
 /** Records a failure at the target, where `status` shows it. Nested calls record it once. */
-export async function recordingFailure<T>(context: JobContext, run: RunSink, work: () => Promise<T>): Promise<T> {
+export async function recordingFailure<T>(
+  sink: Sink,
+  attempt: Attempt,
+  run: RunSink,
+  work: () => Promise<T>,
+): Promise<T> {
   try {
     return await work();
   } catch (thrown) {
@@ -59,10 +65,10 @@ export async function recordingFailure<T>(context: JobContext, run: RunSink, wor
       alreadyRecorded.add(error);
       // Other workers may have committed the rest: then the record says that the run only was not finished. A target that
       // is away has been asked long enough.
-      if (context.worker.count > 1 && error.exitCode !== 75) {
+      if (attempt.worker.count > 1 && error.exitCode !== 75) {
         await bestEffort(() => run.refresh());
       }
-      await recordFailure(context, run.plan.runId, { error, spansCommitted: run.spans.size });
+      await recordFailure(sink, attempt, run.plan.runId, { error, spansCommitted: run.spans.size });
     }
     throw error;
   }
@@ -85,19 +91,20 @@ interface CallNote {
  * @param event `isOwn`: this attempt has brought it about; `at`: when, ISO 8601 in UTC
  */
 export async function dueCall(
-  context: JobContext,
+  sink: Sink,
+  attempt: Attempt,
+  reporter: Reporter,
   event: { readonly isOwn: boolean; readonly at: string },
   { otherwise, ...call }: CallNote,
 ): Promise<DueCall | undefined> {
-  const { record, log } = context;
   const failed = (failure: unknown): void => {
-    log.debug(`noting a call of report: ${messageOf(failure)}`);
+    reporter.log.debug(`noting a call of report: ${messageOf(failure)}`);
   };
   if (!event.isOwn) {
-    const isLater = record.startedMs > Date.parse(event.at);
+    const isLater = reporter.record.startedMs > Date.parse(event.at);
     const isMade =
       !isLater ||
-      (await timeOfNote(context, call.runId, call.note).then(
+      (await timeOfNote(sink, call.runId, call.note).then(
         (at) => at !== undefined,
         (error: unknown) => {
           failed(error);
@@ -108,23 +115,21 @@ export async function dueCall(
       return undefined;
     }
   }
-  return { done: () => bestEffort(() => addNote(context, call).catch(failed)) };
+  return { done: () => bestEffort(() => addNote(sink, attempt, call).catch(failed)) };
 }
 
 /**
- * Returns the call of `report.on_late` that this attempt is to make. The first attempt or worker that is late records it
- * at the target, also before the run is planned. A target that cannot record it does not keep the call from being made.
+ * Has the attempt record that its run is late, and make the call of `report.on_late` if it is the one to make it: the first
+ * attempt or worker that is late records it at the target, also before the run is planned. A target that cannot record it does
+ * not keep the call from being made.
  */
-async function dueLateCall(context: JobContext, runId: RunId, text: string): Promise<DueCall | undefined> {
-  const isOwn = await addNote(context, { runId, note: "late", text });
-  const at = isOwn ? undefined : await timeOfNote(context, runId, "late");
-  const about = { isOwn: at === undefined, at: at ?? "" };
-  return await dueCall(context, about, { runId, note: "late_told", text, otherwise: false });
-}
-
-/** Has the attempt record that its run is late. */
-export function recordLateness(context: JobContext, runId: RunId): void {
-  context.record.lateCall = (text) => dueLateCall(context, runId, text);
+export function recordLateness(sink: Sink, attempt: Attempt, reporter: Reporter, runId: RunId): void {
+  reporter.record.lateCall = async (text) => {
+    const isOwn = await addNote(sink, attempt, { runId, note: "late", text });
+    const at = isOwn ? undefined : await timeOfNote(sink, runId, "late");
+    const about = { isOwn: at === undefined, at: at ?? "" };
+    return await dueCall(sink, attempt, reporter, about, { runId, note: "late_told", text, otherwise: false });
+  };
 }
 
 /** Whether all spans of a run are committed, as far as is known. */
@@ -134,11 +139,10 @@ export function isWhole({ plan, spans }: Pick<RunSink, "plan" | "spans">): boole
 
 const untold = { errors: [], begun: [] };
 
-type Attempt = Pick<JobContext, "sink" | "writer" | "dateMs">;
-
 /** Makes a note on a run, which need not be planned yet, unless there is one. Returns whether this attempt has made it. @public so that tests call it */
 export async function addNote(
-  { sink, writer, dateMs }: Attempt,
+  sink: Sink,
+  { writer, dateMs }: Attempt,
   { runId, note, text }: { readonly runId: RunId; readonly note: RunNote; readonly text: string },
 ): Promise<boolean> {
   const own = { at: new Date(dateMs()).toISOString(), writer, text };
@@ -147,11 +151,7 @@ export async function addNote(
 }
 
 /** When a note on a run was made, ISO 8601 in UTC; undefined: it was not. @public so that tests call it */
-export async function timeOfNote(
-  { sink }: Pick<Attempt, "sink">,
-  runId: RunId,
-  note: RunNote,
-): Promise<string | undefined> {
+export async function timeOfNote(sink: Sink, runId: RunId, note: RunNote): Promise<string | undefined> {
   return (await sink.ledger.read(runId, noteDocument(note)))?.at;
 }
 
@@ -172,7 +172,8 @@ export async function lastFailure({ ledger }: Sink, runId: RunId): Promise<Attem
 
 /** Records the error that an attempt ends with. Never fails. @public so that tests call it */
 export async function recordFailure(
-  { sink, writer, dateMs }: Attempt,
+  sink: Sink,
+  { writer, dateMs }: Attempt,
   runId: RunId,
   { error: { code, message }, spansCommitted }: { readonly error: JobError; readonly spansCommitted: number },
 ): Promise<void> {
@@ -182,17 +183,14 @@ export async function recordFailure(
 }
 
 /** Records that an attempt resumes a run of which an error is recorded: only then somebody asks. Never fails. */
-export async function recordBegun({ sink, writer }: Attempt, runId: RunId): Promise<void> {
+export async function recordBegun(sink: Sink, { writer }: Attempt, runId: RunId): Promise<void> {
   await inform(sink, runId, errorsDocument, (known = untold) =>
     known.errors.length === 0 ? undefined : withBegun(known, writer),
   );
 }
 
 /** Whether another attempt has resumed a run after an error, and may be at work. */
-export async function isWorkedOn(
-  { sink: { ledger }, isDead }: Pick<JobContext, "sink" | "isDead">,
-  runId: RunId,
-): Promise<boolean> {
+export async function isWorkedOn({ ledger }: Sink, { isDead }: Attempt, runId: RunId): Promise<boolean> {
   return (await ledger.read(runId, errorsDocument))?.begun.some((writer) => !isDead(writer)) === true;
 }
 

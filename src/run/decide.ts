@@ -1,3 +1,4 @@
+import type { AttemptRecord } from "../report/attempt-record.js";
 import { count } from "../base/shown-numbers.js";
 import { sameSeries } from "./plan/identity.js";
 import type { Plan } from "./plan/plan.js";
@@ -15,9 +16,9 @@ import {
 } from "./lifecycle/lifecycle.js";
 import { rowsOf, type RowsOfRun } from "./lifecycle/span-record.js";
 import { hideCredentials } from "../job/jobfile/secrets.js";
-import type { JobContext } from "../flow/context.js";
+import type { OpenedJob, Job, Attempt } from "../flow/context.js";
 import { decisionDocument } from "../stores/ledger.js";
-import type { RunSink } from "../targets/target.js";
+import type { RunSink, Sink } from "../targets/target.js";
 import { JobError } from "../base/errors.js";
 import { runFacts } from "./attempt.js";
 import { findPlanned, openOwn } from "./resume.js";
@@ -68,28 +69,32 @@ export interface DecisionReport {
  * Approves a held run, and publishes it. Continues where publishing was killed. Needs neither model nor input.
  * @throws JobError USAGE for a run that is not held, ALREADY_DECIDED for one that was discarded or superseded
  */
-export async function approveRun(context: JobContext, request: DecisionRequest): Promise<DecisionReport> {
-  const run = await openToDecide(context, "approving", request);
+export async function approveRun(opened: OpenedJob, request: DecisionRequest): Promise<DecisionReport> {
+  const { job, sink, attempt, reporter } = opened;
+  const run = await openToDecide(job, sink, reporter.record, "approving", request);
   const { plan, state } = run;
   const { runId } = plan;
   const step = approveStep(state);
   if (step === "tell") {
-    refuseRolledBack(context, "approving", run);
+    refuseRolledBack(job, sink, "approving", run);
     await run.finish(); // of an approval that was killed when it had published the run
-    const decision = (plan.staged ? await context.sink.ledger.read(runId, decisionDocument) : undefined) ?? null;
-    requireAsAsked(context, run, { decision, request });
+    const decision = (plan.staged ? await sink.ledger.read(runId, decisionDocument) : undefined) ?? null;
+    requireAsAsked(job, sink, run, { decision, request });
+    // A person who approves this one may mean another one of the series that is held.
+    const others = await unfinishedRuns(job, sink);
+    const held = others.filter(({ isHeld, params }) => isHeld && sameSeries(params, plan.params));
     return {
       ...publishedReport(run, decision),
       already: true,
       carriedOut: false,
-      held: await heldOthers(context, plan),
+      held: unfinishedLines(job, held),
     };
   }
   if (step === "refuse") {
-    throw "decision" in state ? alreadyDecided(context, "approving", plan, state.decision) : notHeld(context, run);
+    throw "decision" in state ? alreadyDecided(job, "approving", plan, state.decision) : notHeld(job, run);
   }
 
-  const lost = state.kind === "approved" ? undefined : await lostSpans(context, run);
+  const lost = state.kind === "approved" ? undefined : await lostSpans(job, run);
   if (lost !== undefined) {
     throw lost; // an approval is final, and could not be carried out
   }
@@ -97,13 +102,13 @@ export async function approveRun(context: JobContext, request: DecisionRequest):
     state.kind === "approved"
       ? state.decision
       : await addingHint("it stays held: approve it once the table fits, or discard it", () =>
-          context.sink.ledger.create(run, decisionDocument, decisionOf(context, "approved", request)),
+          sink.ledger.create(run, decisionDocument, decisionOf(attempt, "approved", request)),
         );
   if (decision.kind !== "approved") {
-    throw alreadyDecided(context, "approving", plan, decision);
+    throw alreadyDecided(job, "approving", plan, decision);
   }
-  requireAsAsked(context, run, { decision, request });
-  await publishApproved(context, run);
+  requireAsAsked(job, sink, run, { decision, request });
+  await publishApproved(opened, run);
   return { ...publishedReport(run, decision), already: state.kind === "approved", carriedOut: true, held: [] };
 }
 
@@ -118,26 +123,20 @@ function publishedReport(
 }
 
 /** Refuses a published run whose rows a person has taken out of the table. @throws JobError ALREADY_DECIDED */
-function refuseRolledBack(context: JobContext, act: string, { plan, state }: RunSink): void {
+function refuseRolledBack(job: Job, sink: Sink, act: string, { plan, state }: RunSink): void {
   if (isRolledBack(state)) {
     throw new JobError(
       "ALREADY_DECIDED",
-      `${act} run ${plan.runId}: it was published and then rolled back, and its rows are not in ${context.sink.target}`,
-      { hint: `to score it again: ${newRunCommand(context, plan)}` },
+      `${act} run ${plan.runId}: it was published and then rolled back, and its rows are not in ${sink.target}`,
+      { hint: `to score it again: ${newRunCommand(job, plan)}` },
     );
   }
 }
 
-/** Sentences about the other runs of a run's series that are held: a person who approves this one may mean one of them. */
-async function heldOthers(context: JobContext, plan: Plan): Promise<readonly string[]> {
-  const others = await unfinishedRuns(context);
-  const held = others.filter(({ isHeld, params }) => isHeld && sameSeries(params, plan.params));
-  return unfinishedLines(context, held);
-}
-
 /** Refuses to say that an approved run is not normal if it was approved as a normal one. @throws JobError ALREADY_DECIDED */
 function requireAsAsked(
-  context: JobContext,
+  job: Job,
+  sink: Sink,
   { plan, state }: RunSink,
   { decision, request }: { readonly decision: Decision | null; readonly request: DecisionRequest },
 ): void {
@@ -147,8 +146,8 @@ function requireAsAsked(
   const { runId, params } = plan;
   const next =
     state.kind === "published"
-      ? `${scoringAgainText(context, plan)}\n    then approve that run with --not-normal, if its checks hold it`
-      : `to publish the run as it was approved: ${context.command(params, { verb: "approve", runId })}`;
+      ? `${scoringAgainText(job, sink, plan)}\n    then approve that run with --not-normal, if its checks hold it`
+      : `to publish the run as it was approved: ${job.command(params, { verb: "approve", runId })}`;
   throw new JobError(
     "ALREADY_DECIDED",
     `approving run ${runId} as not normal: it was approved without --not-normal, ${byText(decision)}`,
@@ -160,21 +159,20 @@ function requireAsAsked(
  * Discards a run that is not published: nothing of it will be. What is stored of its rows is removed.
  * @throws JobError USAGE for a run that is published or not staged, ALREADY_DECIDED for one that was approved
  */
-export async function discardRun(context: JobContext, request: DecisionRequest): Promise<DecisionReport> {
-  const run = await openToDecide(context, "discarding", request);
+export async function discardRun(opened: OpenedJob, request: DecisionRequest): Promise<DecisionReport> {
+  const { job, sink, attempt, reporter } = opened;
+  const run = await openToDecide(job, sink, reporter.record, "discarding", request);
   const { plan, state } = run;
   const step = discardStep(state, plan.staged);
   if (step === "refuse") {
-    throw "decision" in state
-      ? alreadyDecided(context, "discarding", plan, state.decision)
-      : notDiscarded(context, run);
+    throw "decision" in state ? alreadyDecided(job, "discarding", plan, state.decision) : notDiscarded(job, sink, run);
   }
   const decision =
     state.kind === "discarded"
       ? state.decision
-      : await context.sink.ledger.create(run, decisionDocument, decisionOf(context, "discarded", request));
+      : await sink.ledger.create(run, decisionDocument, decisionOf(attempt, "discarded", request));
   if (decision.kind !== "discarded") {
-    throw alreadyDecided(context, "discarding", plan, decision);
+    throw alreadyDecided(job, "discarding", plan, decision);
   }
   await run.finish();
   const already = step === "tell";
@@ -186,33 +184,35 @@ export async function discardRun(context: JobContext, request: DecisionRequest):
     isNeighbour: false,
     held: [],
     rows: rowsOf(run.spans),
-    readers: await readersLine(context, plan),
-    newRun: newRunCommand(context, plan),
+    readers: await readersLine(sink, reporter.log, plan),
+    newRun: newRunCommand(job, plan),
     decision,
   };
 }
 
-function notDiscarded(context: JobContext, run: RunSink): JobError {
+function notDiscarded(job: Job, sink: Sink, run: RunSink): JobError {
   const { runId, target, staged } = run.plan;
   if (run.state.kind === "published") {
-    refuseRolledBack(context, "discarding", run);
+    refuseRolledBack(job, sink, "discarding", run);
     return new JobError(staged ? "ALREADY_DECIDED" : "USAGE", `discarding run ${runId}: it is published`, {
-      hint: scoringAgainText(context, run.plan),
+      hint: scoringAgainText(job, sink, run.plan),
     });
   }
   const when =
     replacedBy(target) === "all" ? "it is published when it is complete" : "its rows are published as they come";
   return new JobError("USAGE", `discarding run ${runId}: it is not staged, so ${when}`, {
-    hint: `${finishingHint(context, run.plan)}; runs that are planned with \`checks\` in the spec and on_fail: hold can be discarded`,
+    hint: `${finishingHint(job, run.plan)}; runs that are planned with \`checks\` in the spec and on_fail: hold can be discarded`,
   });
 }
 
 async function openToDecide(
-  context: JobContext,
+  job: Job,
+  sink: Sink,
+  record: AttemptRecord,
   act: "approving" | "discarding",
   { runId }: DecisionRequest,
 ): Promise<RunSink> {
-  const stored = await findPlanned(context, act);
+  const stored = await findPlanned(job, sink, act);
   const { plan, pruned } = stored;
   if (runId !== undefined && runId !== plan.runId) {
     throw new JobError("ALREADY_DECIDED", `${act} run ${runId}: the latest run of these params is ${plan.runId}`, {
@@ -220,15 +220,15 @@ async function openToDecide(
     });
   }
   if (pruned !== undefined) {
-    throw prunedError(pruned, newRunCommand(context, plan));
+    throw prunedError(pruned, newRunCommand(job, plan));
   }
-  context.record.setRun(runFacts(stored));
+  record.setRun(runFacts(stored));
   const toDiscard = act === "discarding"; // a discarded run publishes nothing, so missing or damaged rows do not matter
-  return await openOwn(context, stored, { toDiscard });
+  return await openOwn(job, sink, stored, { toDiscard });
 }
 
 function decisionOf(
-  { actingUser, dateMs }: JobContext,
+  { actingUser, dateMs }: Attempt,
   kind: Decision["kind"],
   { by, reason, notNormal }: DecisionRequest,
 ): Decision {
@@ -243,14 +243,14 @@ function decisionOf(
   return { kind, by: who, at, reason: reason === undefined ? null : hideCredentials(reason), asBaseline: !notNormal };
 }
 
-function notHeld(context: JobContext, { plan, spans }: RunSink): JobError {
+function notHeld(job: Job, { plan, spans }: RunSink): JobError {
   const progress = `${spans.size} of ${count(spanCount(plan), "span")} committed`;
   return new JobError("USAGE", `approving run ${plan.runId}: its checks do not hold it (${progress})`, {
-    hint: finishingHint(context, plan),
+    hint: finishingHint(job, plan),
   });
 }
 
-function alreadyDecided({ command }: JobContext, act: string, { runId, params }: Plan, decision: Decision): JobError {
+function alreadyDecided({ command }: Job, act: string, { runId, params }: Plan, decision: Decision): JobError {
   // A published run is refused before: an approved one is not published yet.
   const next = decision.kind === "approved" ? `${command(params)} publishes it; if the target refuses its rows, ` : "";
   return new JobError("ALREADY_DECIDED", `${act} run ${runId}: it was ${decisionText(decision, true)}`, {

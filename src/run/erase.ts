@@ -1,14 +1,15 @@
+import type { JobSpec } from "../job/jobfile/job-spec.js";
 import { type RunGroup, groupRuns, overParams, planOf } from "./series/prune-choice.js";
 import { nextRunId, numberedRunId, paramTexts, runIdOf, splitRunId } from "./plan/identity.js";
 import type { Plan, RunId } from "./plan/plan.js";
 import { type OtherRuns, everyRun } from "./lifecycle/recorded-run.js";
 import { type ErasedRows, type KeyList, type TableErasure, nothingErased } from "./lifecycle/erasure.js";
-import type { JobContext } from "../flow/context.js";
+import type { OpenedJob, Job, Attempt, Log } from "../flow/context.js";
 import { decisionDocument, stripRows } from "../stores/ledger.js";
 import type { RunSink, RunWriter, Sink, StoredPlan } from "../targets/target.js";
-import { JobError, assertNever } from "../base/errors.js";
+import { JobError, assertNever, orError } from "../base/errors.js";
 import { openSecondJob } from "./second-job.js";
-import { finishErasure } from "./erasure.js";
+import { finishErasure } from "./conclude.js";
 import { outputColumns } from "../models/binding/contract.js";
 import type { ColumnType, OutputRows } from "../columns/types.js";
 import { spanAt } from "./plan/spans.js";
@@ -17,6 +18,7 @@ import { eraseStep, supersededBy } from "./lifecycle/lifecycle.js";
 import { attemptFacts } from "./attempt.js";
 import { newRunCommand } from "./hints.js";
 import { latestRun } from "./resume.js";
+import { sha256Of } from "../base/sha256.js";
 import { shellWord } from "../base/texts.js";
 
 /** What became of the runs of some params, or of a table. */
@@ -38,33 +40,39 @@ interface EraseRequest extends CopyRequest {
    */
   readonly paramsOfTable: (table: string, params: Plan["params"]) => Plan["params"] | undefined;
   /** Opens the job with other params, whose target is another folder. */
-  readonly openJob: (params: Readonly<Record<string, string>>) => Promise<JobContext & AsyncDisposable>;
+  readonly openJob: (params: Readonly<Record<string, string>>) => Promise<OpenedJob & AsyncDisposable>;
 }
 
 /**
  * Erases the rows of some keys from the output of all runs of a job, and from the predictions of its
  * second model. Safe to repeat after a kill at any step.
  */
-export async function eraseRows(context: JobContext, request: EraseRequest): Promise<readonly ErasedRun[]> {
+export async function eraseRows(opened: OpenedJob, request: EraseRequest): Promise<readonly ErasedRun[]> {
+  const { job, sink, attempt, reporter } = opened;
   const others = { jobs: new Set<string>(), tables: new Map<string, Plan["params"]>() };
-  const everything = { job: context.spec.name, last: everyRun, complete: true, others } as const;
-  const groups = groupRuns(await context.sink.history(everything));
+  const everything = { job: job.spec.name, last: everyRun, complete: true, others } as const;
+  const groups = groupRuns(await sink.history(everything));
   const { paramsOfTable } = request;
   const { length: runsFound } = groups;
-  warnOfUnsearched(context, { runsFound, others, paramsOfTable });
-  const published = (await eraseFromTables(context, request)) ?? (await eraseFromFiles(context, groups, request));
-  await using second = await openSecondJob(context);
+  warnOfUnsearched(job.spec, sink, reporter.log, { runsFound, others, paramsOfTable });
+  const published =
+    (await eraseFromTables(job, sink, attempt, request)) ?? (await eraseFromFiles(attempt.signal, groups, request));
+  await using second = await openSecondJob(opened);
   if (second.sink.table === undefined) {
     return [...published, ...(await eraseSeconds(groups, request))];
   }
-  const isThere = (await second.sink.history({ job: second.spec.name, last: 1 })).length > 0;
-  const predictions = isThere ? await eraseFromTables(second, request, overParams(groups)) : undefined;
+  const isThere = (await second.sink.history({ job: second.job.spec.name, last: 1 })).length > 0;
+  const predictions = isThere
+    ? await eraseFromTables(second.job, second.sink, attempt, request, overParams(groups))
+    : undefined;
   return [...published, ...(predictions ?? [])];
 }
 
 /** Erases rows from tables; undefined: the rows are in files. */
 async function eraseFromTables(
-  { spec, sink, actingUser, command }: Pick<JobContext, "spec" | "sink" | "actingUser" | "command">,
+  { spec, command }: Job,
+  sink: Sink,
+  { actingUser }: Attempt,
   { keys, dryRun, found }: EraseRequest,
   isOver?: TableErasure["isOver"],
 ): Promise<readonly ErasedRun[] | undefined> {
@@ -92,13 +100,13 @@ async function eraseFromTables(
  * replaces it: readers see the one or the other.
  */
 async function eraseFromFiles(
-  context: JobContext,
+  signal: AbortSignal,
   groups: readonly RunGroup[],
   request: EraseRequest,
 ): Promise<readonly ErasedRun[]> {
   const erased: ErasedRun[] = [];
   for (const group of groups) {
-    context.signal.throwIfAborted();
+    signal.throwIfAborted();
     const { runId, place } = group.latest;
     const params = planOf(group)?.params ?? {};
     const outcome = await orRetained(() => eraseGroup(group, request));
@@ -115,49 +123,50 @@ async function eraseSeconds(groups: readonly RunGroup[], request: EraseRequest):
     if (plan === undefined) {
       continue;
     }
-    await using context = await request.openJob(plan.params);
-    await using job = await openSecondJob(context);
-    const runId = runIdOf(job.spec.name, plan.params, job.sha256);
+    await using opened = await request.openJob(plan.params);
+    await using second = await openSecondJob(opened);
+    const { job, sink } = second;
+    const runId = runIdOf(job.spec.name, plan.params, sha256Of);
     const outcome = await orRetained(async () => {
-      const latest = await job.sink.find(runId);
+      const latest = await sink.find(runId);
       if (latest === undefined) {
         return undefined;
       }
-      const isAbandoned = group.latest.status === "published" && (await isIncomplete(job.sink, latest));
+      // An erasure completes itself.
+      const isOpen = latest.pruned === undefined && latest.plan.erasure === undefined;
+      const isAbandoned =
+        isOpen && group.latest.status === "published" && (await sink.open(latest)).state.kind === "unfinished";
       return isAbandoned
-        ? retained(`they are not complete, and no run completes them: remove the folder ${job.sink.target}`)
-        : await eraseLatest(job, latest, request);
+        ? retained(`they are not complete, and no run completes them: remove the folder ${sink.target}`)
+        : await eraserOf(second, request)(latest);
     });
     if (outcome !== undefined) {
-      erased.push({ runId, params: plan.params, place: job.sink.target, ...outcome });
+      erased.push({ runId, params: plan.params, place: sink.target, ...outcome });
     }
   }
   return erased;
-}
-
-/** Whether predictions of a second model that a run should have kept are missing; an erasure completes itself. */
-async function isIncomplete(sink: Sink, latest: StoredPlan): Promise<boolean> {
-  const { plan, pruned } = latest;
-  return pruned === undefined && plan.erasure === undefined && (await sink.open(latest)).state.kind === "unfinished";
 }
 
 type GroupOutcome = ErasedRows & { readonly retained: string | undefined };
 
 const retained = (why: string): GroupOutcome => ({ ...nothingErased, retained: why });
 
+const ofOnePlace: ReadonlySet<string> = new Set([
+  "OUTPUT_FOREIGN",
+  "OUTPUT_DAMAGED",
+  "PLAN_CHANGED",
+  "DISCARDED",
+  "SPEC_INVALID",
+]);
+
 /** What keeps the rows of one folder does not keep those of others from being erased. */
 async function orRetained<T>(work: () => Promise<T>): Promise<T | GroupOutcome> {
-  try {
-    return await work();
-  } catch (error) {
-    const isOwn =
-      error instanceof JobError &&
-      ["OUTPUT_FOREIGN", "OUTPUT_DAMAGED", "PLAN_CHANGED", "DISCARDED", "SPEC_INVALID"].includes(error.code);
-    if (isOwn) {
-      return retained(error.hint === undefined ? error.message : `${error.message}: ${error.hint}`);
-    }
-    throw error;
+  const outcome = await orError(work, ({ code }) => ofOnePlace.has(code));
+  if (!(outcome instanceof JobError)) {
+    return outcome;
   }
+  const { message, hint } = outcome;
+  return retained(hint === undefined ? message : `${message}: ${hint}`);
 }
 
 async function eraseGroup(group: RunGroup, request: EraseRequest): Promise<GroupOutcome> {
@@ -165,62 +174,12 @@ async function eraseGroup(group: RunGroup, request: EraseRequest): Promise<Group
   if (plan === undefined) {
     return retained("its plan is damaged");
   }
-  await using context = await request.openJob(plan.params);
-  const latest = await context.sink.find(splitRunId(plan.runId).base);
+  await using opened = await request.openJob(plan.params);
+  const latest = await opened.sink.find(splitRunId(plan.runId).base);
   if (latest === undefined) {
     return retained("the spec names another folder for these params");
   }
-  return await eraseLatest(context, latest, request);
-}
-
-async function eraseLatest(context: JobContext, latest: StoredPlan, request: EraseRequest): Promise<GroupOutcome> {
-  const { sink } = context;
-  if (latest.pruned !== undefined) {
-    await (request.dryRun ? undefined : stripRows(sink.ledger, latest.pruned.tombstone));
-    return { ...nothingErased, retained: undefined };
-  }
-  const source = await findSource(context, latest, request.dryRun);
-  if (typeof source === "string") {
-    return retained(source);
-  }
-  if (source === undefined) {
-    await (request.dryRun ? undefined : stripRows(sink.ledger, latest.plan.runId)); // of runs that were discarded
-    return { ...nothingErased, retained: undefined };
-  }
-  return {
-    ...(await unlessReplaced(context, { latest, source }, () => eraseRun(context, source, request))),
-    retained: undefined,
-  };
-}
-
-/**
- * Runs `work` on the rows of `source`. @throws JobError PLAN_CHANGED if another run took its place, whose files are gone then:
- * one that was planned meanwhile, or the unfinished erasure that was the latest run, and that another process publishes
- */
-async function unlessReplaced<T>(
-  { sink, signal, writer }: JobContext,
-  { latest, source }: { readonly latest: StoredPlan; readonly source: Source },
-  work: () => Promise<T>,
-): Promise<T> {
-  try {
-    return await work();
-  } catch (error) {
-    signal.throwIfAborted();
-    const { runId } = latest.plan;
-    const now = await sink.find(splitRunId(runId).base);
-    if (now === undefined || now.plan.erasure?.writer === writer) {
-      throw error; // the run that this attempt has planned
-    }
-    const isLatest = now.plan.runId === runId;
-    // Its decision comes before the first file of the source is replaced.
-    const decision = await sink.ledger.read(runId, decisionDocument);
-    const isReplacing = source.run.plan.runId !== runId && isLatest && decision?.kind === "approved";
-    if (isLatest && !isReplacing) {
-      throw error;
-    }
-    const replaced = `run ${runId}, of another erasure, has replaced it`;
-    throw overtaken(source, isReplacing ? replaced : `run ${now.plan.runId} was planned meanwhile`, error);
-  }
+  return await eraserOf(opened, request)(latest);
 }
 
 /** Finds the rows of some keys in Parquet files, and reads the others. */
@@ -267,45 +226,172 @@ function overtaken({ run }: Source, found: string, cause?: unknown): JobError {
   return new JobError("PLAN_CHANGED", `erasing rows of run ${run.plan.runId}: ${found}`, { hint: again, cause });
 }
 
-/** Replaces a run that has rows of the keys by a run of its other rows. Counts the rows. */
-async function eraseRun(context: JobContext, source: Source, request: CopyRequest): Promise<ErasedRows> {
-  const { sink, actingUser, dateMs, writer: by } = context;
-  const { run, latest, unfinished } = source;
-  const files = await run.read([]);
-  if (!("spans" in files)) {
-    throw new Error("rows are erased from a table in place");
+/** Erases rows from the files of the latest run of some params. */
+type EraseLatest = (latest: StoredPlan) => Promise<GroupOutcome>;
+
+function eraserOf({ job, sink, attempt }: OpenedJob, { keys, openFinder, dryRun }: CopyRequest): EraseLatest {
+  async function eraseLatest(latest: StoredPlan): Promise<GroupOutcome> {
+    if (latest.pruned !== undefined) {
+      await (dryRun ? undefined : stripRows(sink.ledger, latest.pruned.tombstone));
+      return { ...nothingErased, retained: undefined };
+    }
+    const source = await findSource(latest);
+    if (typeof source === "string") {
+      return retained(source);
+    }
+    if (source === undefined) {
+      await (dryRun ? undefined : stripRows(sink.ledger, latest.plan.runId)); // of runs that were discarded
+      return { ...nothingErased, retained: undefined };
+    }
+    return {
+      ...(await unlessReplaced(latest, source, () => eraseRun(source))),
+      retained: undefined,
+    };
   }
-  await using finder = await request.openFinder(files.folder, keyTypes(run.plan, request.keys));
-  let [rows, rejects] = [0, 0];
-  for await (const file of files.spans()) {
-    rows += (await finder.rowsIn(file.path)).length;
-    rejects += (await finder.rejected(file.rejects.map(({ columns }) => columns))).length;
+
+  /**
+   * Runs `work` on the rows of `source`. @throws JobError PLAN_CHANGED if another run took its place, whose files are gone then:
+   * one that was planned meanwhile, or the unfinished erasure that was the latest run, and that another process publishes
+   */
+  async function unlessReplaced<T>(latest: StoredPlan, source: Source, work: () => Promise<T>): Promise<T> {
+    try {
+      return await work();
+    } catch (error) {
+      attempt.signal.throwIfAborted();
+      const { runId } = latest.plan;
+      const now = await sink.find(splitRunId(runId).base);
+      if (now === undefined || now.plan.erasure?.writer === attempt.writer) {
+        throw error; // the run that this attempt has planned
+      }
+      const isLatest = now.plan.runId === runId;
+      // Its decision comes before the first file of the source is replaced.
+      const decision = await sink.ledger.read(runId, decisionDocument);
+      const isReplacing = source.run.plan.runId !== runId && isLatest && decision?.kind === "approved";
+      if (isLatest && !isReplacing) {
+        throw error;
+      }
+      const replaced = `run ${runId}, of another erasure, has replaced it`;
+      throw overtaken(source, isReplacing ? replaced : `run ${now.plan.runId} was planned meanwhile`, error);
+    }
   }
-  if (request.dryRun) {
-    return { rows, rejects };
-  }
-  if (rows + rejects === 0) {
-    await stripRows(sink.ledger, latest); // an erasure before this one may have been killed
+
+  /** Replaces a run that has rows of the keys by a run of its other rows. Counts the rows. */
+  async function eraseRun(source: Source): Promise<ErasedRows> {
+    const { run, latest, unfinished } = source;
+    const files = await run.read([]);
+    if (!("spans" in files)) {
+      throw new Error("rows are erased from a table in place");
+    }
+    await using finder = await openFinder(files.folder, keyTypes(run.plan, keys));
+    let [rows, rejects] = [0, 0];
+    for await (const file of files.spans()) {
+      rows += (await finder.rowsIn(file.path)).length;
+      rejects += (await finder.rejected(file.rejects.map(({ columns }) => columns))).length;
+    }
+    if (dryRun) {
+      return { rows, rejects };
+    }
+    if (rows + rejects === 0) {
+      await stripRows(sink.ledger, latest); // an erasure before this one may have been killed
+      return { rows, rejects };
+    }
+
+    const erasure = {
+      of: run.plan.runId,
+      at: new Date(attempt.dateMs()).toISOString(),
+      by: attempt.actingUser(),
+      writer: attempt.writer,
+    };
+    // Staged, so that its publication is decided on: the erasure of another process may supersede this one.
+    const plan: Plan = { ...run.plan, runId: nextRunId(latest), staged: true, erasure };
+    // It supersedes the one that was not finished when the source was found: that one never replaces the source.
+    const insteadOf = unfinished ? { runId: latest, decision: supersededBy(plan.runId, erasure) } : undefined;
+    const next = await sink.create(plan, insteadOf);
+    if (unfinished && next.plan.runId === latest) {
+      throw overtaken(source, `run ${latest}, of another erasure, is replacing it`);
+    }
+    if (JSON.stringify(next.plan.erasure) !== JSON.stringify(erasure)) {
+      throw overtaken(source, `run ${plan.runId} was planned meanwhile`);
+    }
+    const copy = await sink.open(next);
+    const writer = await copy.begin(attemptFacts(job.spec, attempt, "none"));
+    await copyRows(attempt.signal, { plan: copy.plan, writer, from: files, finder });
+    await finishErasure(sink, copy);
     return { rows, rejects };
   }
 
-  const erasure = { of: run.plan.runId, at: new Date(dateMs()).toISOString(), by: actingUser(), writer: by };
-  // Staged, so that its publication is decided on: the erasure of another process may supersede this one.
-  const plan: Plan = { ...run.plan, runId: nextRunId(latest), staged: true, erasure };
-  // It supersedes the one that was not finished when the source was found: that one never replaces the source.
-  const insteadOf = unfinished ? { runId: latest, decision: supersededBy(plan.runId, erasure) } : undefined;
-  const next = await sink.create(plan, insteadOf);
-  if (unfinished && next.plan.runId === latest) {
-    throw overtaken(source, `run ${latest}, of another erasure, is replacing it`);
+  /** Finds the run to erase rows from; undefined: none has rows. Returns why that is not possible as a text. */
+  async function findSource(stored: StoredPlan): Promise<Source | string | undefined> {
+    const { runId, params, erasure } = stored.plan;
+    const run = await sink.open(stored);
+    const own = { run, latest: runId, unfinished: false };
+    const step = eraseStep(latestRun(run));
+    switch (step) {
+      case "erase":
+        await (dryRun ? undefined : run.finish()); // an erasure may have been killed after it was published
+        return own;
+      case "finish":
+        // An erasure whose spans are all committed may have begun to take the place of the run before it.
+        if (dryRun) {
+          return own;
+        }
+        await run.begin(attemptFacts(job.spec, attempt, "none"));
+        await finishErasure(sink, run);
+        return { ...own, run: await sink.open(stored) };
+      case "refuse":
+        return run.state.kind === "held"
+          ? `its checks hold it; approve or discard it first: ${job.command(params, { verb: "approve", runId })}`
+          : `it is not finished; to finish it: ${job.command(params)}`;
+      case "erase earlier": {
+        const before = await publishedBefore(runId);
+        if (erasure === undefined) {
+          return before;
+        }
+        return typeof before === "object"
+          ? { ...before, unfinished: true }
+          : (before ?? lostText(erasure.of, stored.plan));
+      }
+      default:
+        return assertNever(step);
+    }
   }
-  if (JSON.stringify(next.plan.erasure) !== JSON.stringify(erasure)) {
-    throw overtaken(source, `run ${plan.runId} was planned meanwhile`);
+
+  /**
+   * Finds the run whose rows readers have while the latest one is discarded or an unfinished erasure; undefined: no run was
+   * published. Returns why it cannot be read as a text.
+   */
+  async function publishedBefore(latest: RunId): Promise<Source | string | undefined> {
+    const { base, number: last } = splitRunId(latest);
+    let lost: string | undefined;
+    for (let number = last - 1; number > 0; number -= 1) {
+      const runId = numberedRunId(base, number);
+      const stored = await sink.find(base, number);
+      if (stored === undefined || stored.pruned !== undefined) {
+        continue; // it is gone
+      }
+      if (stored.plan.staged && (await sink.ledger.read(runId, decisionDocument))?.kind !== "approved") {
+        continue; // it was never published
+      }
+      try {
+        const run = await sink.open(stored);
+        if (run.state.kind === "published") {
+          return { run, latest, unfinished: false };
+        }
+      } catch (error) {
+        if (!(error instanceof JobError) || !["PLAN_CHANGED", "OUTPUT_DAMAGED"].includes(error.code)) {
+          throw error;
+        }
+        lost ??= lostText(runId, stored.plan);
+      }
+    }
+    return lost;
   }
-  const copy = await sink.open(next);
-  const writer = await copy.begin(attemptFacts(context, "none"));
-  await copyRows(context, { plan: copy.plan, writer, from: files, finder });
-  await finishErasure(context, copy);
-  return { rows, rejects };
+
+  function lostText(before: string, plan: Plan): string {
+    return `the rows of run ${before} before it cannot be read: that run is damaged, is not finished, or is being replaced; ${again}, or score again: ${newRunCommand(job, plan)}`;
+  }
+
+  return eraseLatest;
 }
 
 /** The key columns with their types in the output of a run. @throws JobError USAGE for a column that it has not */
@@ -329,7 +415,7 @@ interface CopyTools {
   readonly finder: RowFinder;
 }
 
-async function copyRows({ signal }: JobContext, { plan, writer, from, finder }: CopyTools): Promise<void> {
+async function copyRows(signal: AbortSignal, { plan, writer, from, finder }: CopyTools): Promise<void> {
   const columns = outputColumns(plan.contract).map(({ name, type }) => ({ name, type }));
   for await (const { span: index, path, filtered, profile, maker, ...file } of from.spans()) {
     signal.throwIfAborted();
@@ -352,83 +438,6 @@ async function copyRows({ signal }: JobContext, { plan, writer, from, finder }: 
   }
 }
 
-/** Finds the run to erase rows from; undefined: none has rows. Returns why that is not possible as a text. */
-async function findSource(
-  context: JobContext,
-  stored: StoredPlan,
-  dryRun: boolean,
-): Promise<Source | string | undefined> {
-  const { sink, command } = context;
-  const { runId, params, erasure } = stored.plan;
-  const run = await sink.open(stored);
-  const own = { run, latest: runId, unfinished: false };
-  const step = eraseStep(latestRun(run));
-  switch (step) {
-    case "erase":
-      await (dryRun ? undefined : run.finish()); // an erasure may have been killed after it was published
-      return own;
-    case "finish":
-      // An erasure whose spans are all committed may have begun to take the place of the run before it.
-      if (dryRun) {
-        return own;
-      }
-      await run.begin(attemptFacts(context, "none"));
-      await finishErasure(context, run);
-      return { ...own, run: await sink.open(stored) };
-    case "refuse":
-      return run.state.kind === "held"
-        ? `its checks hold it; approve or discard it first: ${command(params, { verb: "approve", runId })}`
-        : `it is not finished; to finish it: ${command(params)}`;
-    case "erase earlier": {
-      const before = await publishedBefore(context, runId);
-      if (erasure === undefined) {
-        return before;
-      }
-      return typeof before === "object"
-        ? { ...before, unfinished: true }
-        : (before ?? lostText(context, erasure.of, stored.plan));
-    }
-    default:
-      return assertNever(step);
-  }
-}
-
-/**
- * Finds the run whose rows readers have while the latest one is discarded or an unfinished erasure; undefined: no run was
- * published. Returns why it cannot be read as a text.
- */
-async function publishedBefore(context: JobContext, latest: RunId): Promise<Source | string | undefined> {
-  const { sink } = context;
-  const { base, number: last } = splitRunId(latest);
-  let lost: string | undefined;
-  for (let number = last - 1; number > 0; number -= 1) {
-    const runId = numberedRunId(base, number);
-    const stored = await sink.find(base, number);
-    if (stored === undefined || stored.pruned !== undefined) {
-      continue; // it is gone
-    }
-    if (stored.plan.staged && (await sink.ledger.read(runId, decisionDocument))?.kind !== "approved") {
-      continue; // it was never published
-    }
-    try {
-      const run = await sink.open(stored);
-      if (run.state.kind === "published") {
-        return { run, latest, unfinished: false };
-      }
-    } catch (error) {
-      if (!(error instanceof JobError) || !["PLAN_CHANGED", "OUTPUT_DAMAGED"].includes(error.code)) {
-        throw error;
-      }
-      lost ??= lostText(context, runId, stored.plan);
-    }
-  }
-  return lost;
-}
-
-function lostText(context: JobContext, before: string, plan: Plan): string {
-  return `the rows of run ${before} before it cannot be read: that run is damaged, is not finished, or is being replaced; ${again}, or score again: ${newRunCommand(context, plan)}`;
-}
-
 /** A message names at most this many jobs or tables. */
 const shownLimit = 3;
 
@@ -444,10 +453,11 @@ interface Searched {
  * tables if the table name depends on params.
  */
 function warnOfUnsearched(
-  context: Pick<JobContext, "spec" | "sink" | "log">,
+  spec: JobSpec,
+  sink: Sink,
+  log: Log,
   { runsFound, others: { jobs, tables }, paramsOfTable }: Searched,
 ): void {
-  const { spec, sink, log } = context;
   const { name } = spec;
   const isTable = sink.table !== undefined; // a table is searched as a whole, with the rows of all jobs
   const others = isTable ? [] : [...jobs];
@@ -456,7 +466,7 @@ function warnOfUnsearched(
       `some folders that the spec names have runs of job ${shown(others)}, which are not searched; if this job had that name before, erase again with this in the spec: name: ${others[0]}`,
     );
   }
-  warnOfTables(context, tables, paramsOfTable);
+  warnOfTables(spec, log, tables, paramsOfTable);
   if (runsFound === 0 && jobs.size === 0 && tables.size === 0) {
     const schema = spec.output.postgres?.control_schema;
     const [found, keys] = isTable
@@ -468,7 +478,8 @@ function warnOfUnsearched(
 
 /** Warns of other tables of the job: those that the spec names with other params, and those that it no longer names. */
 function warnOfTables(
-  { spec: { name, output }, log }: Pick<JobContext, "spec" | "log">,
+  { name, output }: JobSpec,
+  log: Log,
   tables: OtherRuns["tables"],
   paramsOfTable: Searched["paramsOfTable"],
 ): void {
@@ -476,7 +487,12 @@ function warnOfTables(
   const named = found.filter(({ params }) => params !== undefined);
   const renamed = found.filter(({ params }) => params === undefined).map(({ table }) => table);
   if (named.length > 0) {
-    const places = named.map(({ table, params = {} }) => `${table} (${flagsOf(params)})`);
+    const places = named.map(
+      ({ table, params = {} }) =>
+        `${table} (${paramTexts(params)
+          .map((text) => `--param ${shellWord(text)}`)
+          .join(" ")})`,
+    );
     log.warn(
       `erasing rows: only ${output.postgres?.table} is searched; the spec also writes to ${shown(places)}; run erase for each of them`,
     );
@@ -486,12 +502,6 @@ function warnOfTables(
       `runs of job ${name} also wrote to ${shown(renamed)}, which is not searched; to erase there, erase again with this in the spec: output.postgres.table: ${renamed[0]}`,
     );
   }
-}
-
-function flagsOf(params: Plan["params"]): string {
-  return paramTexts(params)
-    .map((text) => `--param ${shellWord(text)}`)
-    .join(" ");
 }
 
 function shown(names: readonly string[]): string {

@@ -1,3 +1,4 @@
+import type { Sink } from "../targets/target.js";
 import { count } from "../base/shown-numbers.js";
 import type { Plan, RunId } from "./plan/plan.js";
 import {
@@ -10,17 +11,14 @@ import {
 } from "./lifecycle/published-run.js";
 import { compare, type RecordedRun } from "./lifecycle/recorded-run.js";
 import { type DecidingCommands, type RolledBackReport } from "../report/report.js";
-import type { JobContext } from "../flow/context.js";
+import type { Log, Job } from "../flow/context.js";
 import { limitParam } from "../job/jobfile/load.js";
 import { JobError, messageOf, reworded } from "../base/errors.js";
 
 /* What a person is told who may decide on a run, or finish one: what readers have, and the command lines to type. */
 
-type Tools = Pick<JobContext, "sink" | "log">;
-type Commands = Pick<JobContext, "command">;
-
 /** Finds what readers have while a run is held; undefined: it is not known. A failure is only logged. */
-export async function readersOf({ sink, log }: Tools, plan: Plan): Promise<ReadersView | undefined> {
+export async function readersOf(sink: Sink, log: Log, plan: Plan): Promise<ReadersView | undefined> {
   try {
     return readersView(await sink.published("here"), plan);
   } catch (error) {
@@ -30,19 +28,19 @@ export async function readersOf({ sink, log }: Tools, plan: Plan): Promise<Reade
 }
 
 /** Says in a sentence what readers have while a run is held; undefined: it is not known. */
-export async function readersLine(tools: Tools, plan: Plan): Promise<string | undefined> {
-  const readers = await readersOf(tools, plan);
+export async function readersLine(sink: Sink, log: Log, plan: Plan): Promise<string | undefined> {
+  const readers = await readersOf(sink, log, plan);
   return readers && readersText(readers, plan);
 }
 
 /** What a report says of a published run whose rows a person has taken out of the table. */
-export async function rolledBackReport(context: Tools & Commands, plan: Plan): Promise<RolledBackReport> {
-  const before = (await readersOf(context, plan))?.run;
-  return { readersHave: before && runOfDate(before, plan.dateParam), newRun: newRunCommand(context, plan) };
+export async function rolledBackReport(job: Job, sink: Sink, log: Log, plan: Plan): Promise<RolledBackReport> {
+  const before = (await readersOf(sink, log, plan))?.run;
+  return { readersHave: before && runOfDate(before, plan.dateParam), newRun: newRunCommand(job, plan) };
 }
 
 /** The command line that scores the input of a run again, as another run. */
-export function newRunCommand({ command }: Commands, { params }: Pick<Plan, "params">): string {
+export function newRunCommand({ command }: Job, { params }: Pick<Plan, "params">): string {
   return `${command(params)} --new-run`;
 }
 
@@ -55,7 +53,7 @@ function overwrites({ target }: Pick<Plan, "target">): boolean {
 export const eraseAgain = "the same infer-batch erase again finishes or replaces it";
 
 /** A hint that names the command which finishes an unfinished run. */
-export function finishingHint({ command }: Commands, plan: Plan): string {
+export function finishingHint({ command }: Job, plan: Plan): string {
   if (plan.erasure !== undefined) {
     return eraseAgain;
   }
@@ -64,13 +62,12 @@ export function finishingHint({ command }: Commands, plan: Plan): string {
 }
 
 /** The command lines that decide on a held run. */
-export function decidingCommands(context: Commands, plan: Plan): DecidingCommands {
+export function decidingCommands(job: Job, plan: Plan): DecidingCommands {
   const { runId, params, checks } = plan;
-  const { command } = context;
   return {
-    approve: command(params, { verb: "approve", runId }),
-    discard: command(params, { verb: "discard", runId }),
-    newRun: newRunCommand(context, plan),
+    approve: job.command(params, { verb: "approve", runId }),
+    discard: job.command(params, { verb: "discard", runId }),
+    newRun: newRunCommand(job, plan),
     joinsBaseline: logicalDateOf(plan) !== undefined && checks?.profile === undefined,
     newer: overwrites(plan)
       ? "once a run of a later date has published to this table, publishing this one takes --allow-older"
@@ -79,24 +76,23 @@ export function decidingCommands(context: Commands, plan: Plan): DecidingCommand
 }
 
 /** Says how to score a published run again, so that its predictions give way to the new ones. */
-export function scoringAgainText(context: Pick<JobContext, "sink" | "command">, plan: Plan): string {
-  const { sink } = context;
+export function scoringAgainText(job: Job, sink: Sink, plan: Plan): string {
   if (replacedBy(sink.planTarget) === "nothing") {
     const which = plan.contract.lineage === true ? `, those with run_id ${plan.runId}` : "";
-    return `delete its rows from ${sink.target}${which}, then score again: ${newRunCommand(context, plan)} --allow-duplicates`;
+    return `delete its rows from ${sink.target}${which}, then score again: ${newRunCommand(job, plan)} --allow-duplicates`;
   }
-  return `score again, which replaces its predictions: ${newRunCommand(context, plan)}`;
+  return `score again, which replaces its predictions: ${newRunCommand(job, plan)}`;
 }
 
 /**
  * Writes `--new-run` in the hint of an error as the command line to type. Who makes the error, such as a target, does not
  * know the spec.
  */
-export function spellOut<T>(context: Pick<JobContext, "command" | "spec">, error: T): T | JobError {
+export function spellOut<T>(job: Job, error: T): T | JobError {
   if (!(error instanceof JobError) || error.hint === undefined || error.hint.includes("infer-batch run ")) {
     return error;
   }
-  return reworded(error, { hint: error.hint.replaceAll(/(\brun )?--new-run/g, newRunCommand(context, context.spec)) });
+  return reworded(error, { hint: error.hint.replaceAll(/(\brun )?--new-run/g, newRunCommand(job, job.spec)) });
 }
 
 export interface UnfinishedText {
@@ -117,21 +113,17 @@ const unfinishedLimit = 20;
  * Finds other unfinished runs of the job: a retry after midnight of a job with `${today}` is another run than
  * yesterday's. The run of the latest date is the last. Of runs without a date, or of one date, the sink knows the order.
  */
-export async function unfinishedRuns(context: JobContext): Promise<UnfinishedText[]> {
-  const { spec, sink, base } = context;
-  const recorded = await sink.history({ job: spec.name, last: unfinishedLimit, unfinishedBut: base });
+export async function unfinishedRuns(job: Job, sink: Sink): Promise<UnfinishedText[]> {
+  const recorded = await sink.history({ job: job.spec.name, last: unfinishedLimit, unfinishedBut: job.base });
   return recorded
     .toReversed()
     .flatMap(({ plan, ...run }) => (plan ? [{ ...run, plan }] : []))
     .toSorted((left, right) => compare(logicalDateOf(left.plan) ?? "", logicalDateOf(right.plan) ?? ""))
-    .map((run) => unfinishedText(context, run));
+    .map((run) => unfinishedText(job, sink, run));
 }
 
 /** The sentence about unfinished runs: the latest with its commands, how many more there are, and what lists them. */
-export function unfinishedLines(
-  { spec, command, dateParam }: Pick<JobContext, "spec" | "command" | "dateParam">,
-  runs: readonly UnfinishedText[],
-): string[] {
+export function unfinishedLines({ spec, command, dateParam }: Job, runs: readonly UnfinishedText[]): string[] {
   const latest = runs.at(-1);
   const others = runs.slice(0, -1);
   if (latest === undefined || others.length === 0) {
@@ -152,11 +144,12 @@ export function unfinishedLines(
 }
 
 function unfinishedText(
-  context: JobContext,
+  job: Job,
+  sink: Sink,
   { plan, place, status, gone }: RecordedRun & { readonly plan: Plan },
 ): UnfinishedText {
   const { runId, params, erasure } = plan;
-  const { approve, discard, newRun } = decidingCommands(context, plan);
+  const { approve, discard, newRun } = decidingCommands(job, plan);
   const later = overwrites(plan) ? " (with --allow-older, once a run of a later date is published)" : "";
   const told = (command: string, text: string): UnfinishedText => ({
     runId,
@@ -166,7 +159,7 @@ function unfinishedText(
     text: `run ${runId} in ${place} ${text}`,
   });
   if (gone !== undefined) {
-    const command = replacedBy(context.sink.planTarget) === "nothing" ? `${newRun} --allow-duplicates` : newRun;
+    const command = replacedBy(sink.planTarget) === "nothing" ? `${newRun} --allow-duplicates` : newRun;
     const found = `is not finished, and its rows there are gone: ${gone}`;
     return told(command, `${found}; to score it again: ${command}${later}`);
   }
@@ -176,6 +169,6 @@ function unfinishedText(
   if (erasure !== undefined) {
     return told(newRun, `is an erasure that is not finished; ${eraseAgain}; to score all rows instead: ${newRun}`);
   }
-  const command = context.command(params);
+  const command = job.command(params);
   return told(command, `is not finished; to finish it: ${command}${later}`);
 }

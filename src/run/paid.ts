@@ -14,15 +14,14 @@ import { type SpanRange, spansOf } from "./plan/spans.js";
 import type { Plan } from "./plan/plan.js";
 import type { PaidReport, SpendingReport } from "../report/report.js";
 import { showCount, count, rounded } from "../base/shown-numbers.js";
-import type { JobContext } from "../flow/context.js";
+import type { OpenedJob, Attempt, Log } from "../flow/context.js";
 import { pendingRanges } from "../flow/read.js";
 import { allowedRejects } from "../flow/rejects.js";
-import type { RunSink } from "../targets/target.js";
+import type { RunSink, Sink } from "../targets/target.js";
 import { bestEffort, createEvent } from "../base/promises.js";
 import { JobError } from "../base/errors.js";
 import { sampleRows, scoreWithoutPublishing } from "./score-without-publishing.js";
 import { type Tensor, blankRows } from "../columns/tensor.js";
-import type { Source } from "../sources/source.js";
 import { rowsOf } from "./lifecycle/span-record.js";
 import { recordSpending, recordedSpending } from "./attempt.js";
 import type { RecordedSpending } from "./lifecycle/recorded-run.js";
@@ -37,7 +36,6 @@ interface OwnRows {
   readonly run: Pick<RunSink, "plan" | "spans">;
   readonly engine: Engine;
   readonly decoder: Decoder;
-  readonly source: Source;
   /** The spans of this worker. */
   readonly share: SpanRange;
 }
@@ -47,11 +45,11 @@ interface OwnRows {
  * rows take predictions of an earlier run.
  * @throws JobError BAD_ROW, TOO_MANY_REJECTS; FIRST_ROWS if too few answers are valid, BUDGET if all rows would exceed it
  */
-export async function askAhead(context: JobContext, own: OwnRows): Promise<void> {
+export async function askAhead(opened: OpenedJob, own: OwnRows): Promise<void> {
   const { run, engine } = own;
   if (engine.paid !== undefined && (run.plan.reuseFrom ?? null) === null) {
-    await checkRows(context, own, engine.paid);
-    await askFirstRows(context, own, engine.paid);
+    await checkRows(opened, own, engine.paid);
+    await askFirstRows(opened, own, engine.paid);
   }
 }
 
@@ -60,19 +58,22 @@ export async function askAhead(context: JobContext, own: OwnRows): Promise<void>
  * shows for little money. Their answers are kept, and count.
  */
 async function askFirstRows(
-  context: JobContext,
+  opened: OpenedJob,
   { run, engine, decoder, share }: OwnRows,
   paid: PaidEngine,
 ): Promise<void> {
+  const { job } = opened;
   const { plan } = run;
   const ranges = pendingRanges(spansOf(plan), run.spans, share);
   const pending = ranges.reduce((sum, { rowStart, rowEnd }) => sum + rowEnd - rowStart, 0);
   if (pending <= firstRows) {
     return;
   }
-  const sample = await sampleRows(context, { plan, engine, decoder, ranges, count: firstRows });
+  const sample = await sampleRows(opened, { plan, engine, decoder, ranges, count: firstRows });
   const before = paid.spending;
-  const least = leastAnswers(context, plan, sample.rows.length);
+  const mayReject = allowedRejects({ limit: job.spec.max_rejects, rows: plan.input.rows }) / plan.input.rows;
+  /** So many of the first rows must have valid answers. */
+  const least = Math.min(leastValid, 1 - mayReject) * sample.rows.length;
   const outputs = outputTensors(plan.contract);
   const asking = sample.rows.map((inputs) => engine.run({ inputs, outputs }));
   try {
@@ -90,12 +91,6 @@ async function askFirstRows(
     await paid.keep();
     throw error;
   }
-}
-
-/** How many of the first rows must have valid answers. */
-function leastAnswers({ spec }: Pick<JobContext, "spec">, plan: Plan, rows: number): number {
-  const mayReject = allowedRejects({ limit: spec.max_rejects, rows: plan.input.rows }) / plan.input.rows;
-  return Math.min(leastValid, 1 - mayReject) * rows;
 }
 
 interface SeenAnswers {
@@ -194,11 +189,7 @@ function requireAffordable(plan: Plan, { spending, limits }: PaidEngine, { answe
  * Reads the pending rows of a share before the first one is asked. Rows that cannot be asked (a column of the prompt is
  * NULL, an expression fails, the prompt is too long) end the run before anything is paid for, if the spec says so.
  */
-async function checkRows(
-  context: JobContext,
-  { run, engine, decoder, source, share }: OwnRows,
-  paid: PaidEngine,
-): Promise<void> {
+async function checkRows(opened: OpenedJob, { run, engine, decoder, share }: OwnRows, paid: PaidEngine): Promise<void> {
   const { plan } = run;
   const checking: Engine = {
     ...engine,
@@ -217,7 +208,7 @@ async function checkRows(
   };
   const ranges = pendingRanges(spansOf(plan), run.spans, share);
   const rows = { ranges, rejectedRows: rowsOf(run.spans).rejected };
-  await scoreWithoutPublishing({ ...context, source }, { plan, engine: checking, decoder, ...rows }, () => undefined);
+  await scoreWithoutPublishing(opened, { plan, engine: checking, decoder, ...rows }, () => undefined);
 }
 
 /** Returns placeholder values in place of an answer. */
@@ -242,7 +233,9 @@ interface PayingAttempt extends AsyncDisposable {
  * @throws JobError MODEL_CHANGED, DISK, OBJECT_STORE, DATABASE
  */
 export async function beginPaying(
-  { worker, log, sink }: Pick<JobContext, "worker" | "log" | "sink">,
+  sink: Sink,
+  { worker }: Attempt,
+  log: Log,
   { engine: { paid }, run }: { readonly engine: Engine; readonly run: RunSink },
 ): Promise<PayingAttempt | undefined> {
   const { runId } = run.plan;
@@ -268,7 +261,14 @@ export async function beginPaying(
   const recount = (): Promise<void> =>
     paid.recount(async () => {
       const told = await recordedSpending(sink, runId);
-      return told && spentOfRecord(told);
+      return (
+        told && {
+          answers: told.answers,
+          prompt: told.prompt_tokens,
+          cached: told.cached_tokens,
+          completion: told.completion_tokens,
+        }
+      );
     });
   return {
     async settle() {
@@ -293,12 +293,6 @@ export function spendingReport({ own, run, lost, reused, price }: Spending): Spe
     rowsReused: reused,
     requestsLost: lost,
   };
-}
-
-/** The stored spending of a run, as the engine counts it. */
-function spentOfRecord(record: RecordedSpending): Spent {
-  const { answers, prompt_tokens: prompt, cached_tokens: cached, completion_tokens: completion } = record;
-  return { answers, prompt, cached, completion };
 }
 
 /** What an unfinished run has paid for. Answers that cannot be read hide nothing else of the run. */

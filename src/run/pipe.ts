@@ -10,19 +10,28 @@ import type { JobSpec } from "../job/jobfile/job-spec.js";
 import type { DecodedRows } from "../flow/read.js";
 import { rowsRead } from "../flow/pack/select-rows.js";
 import { measureEngine } from "../flow/batch-size.js";
-import type { ScoringContext, ShardFiles } from "../flow/context.js";
-import { bindFirstShard } from "./bind-model.js";
+import type { Models, PlacedSpec, Reporter, ShardFiles } from "../flow/context.js";
+import { bindFirstShard, openPinnedModel } from "./model.js";
 import { warnOfModel } from "./planning.js";
-import { seenSchema } from "./read-shards.js";
+import { seenSchema } from "./input.js";
 import { createRejectBudget, type RejectLimit } from "../flow/rejects.js";
-import { openPinnedModel } from "./model.js";
 import { scorePieces } from "../flow/score.js";
 import type { ListedShard } from "./plan/compare.js";
-import type { PlannedShard, Span } from "./plan/plan.js";
+import type { PlannedShard, RunId, Span } from "./plan/plan.js";
+import type { MemoryBudget } from "../base/memory-budget.js";
 import { awaitedLater } from "../base/promises.js";
 
-/** The context of scoring a stream. The function that opens a resource closes it. */
-export interface PipeContext extends ScoringContext {
+/** A stream, where its predictions go, and what scores it. The function that opens a resource closes it. */
+export interface OpenedPipe {
+  readonly job: PlacedSpec;
+  readonly runId: RunId;
+  readonly models: Models;
+  readonly reporter: Reporter;
+  readonly memory: MemoryBudget;
+  /** Aborted by a signal; its reason is the JobError to end with. */
+  readonly signal: AbortSignal;
+  readonly nowMs: () => number;
+  readonly dateMs: () => number;
   readonly input: RowStream;
   readonly output: RowWriter;
   /** Opens the decoder of the stream's batches. */
@@ -36,15 +45,15 @@ export interface PipeContext extends ScoringContext {
  * output gets its end marker only if the input has had one.
  * @throws JobError
  */
-export async function runPipe(context: PipeContext): Promise<PipeReport> {
-  const { signal, nowMs, input } = context;
+export async function runPipe(pipe: OpenedPipe): Promise<PipeReport> {
+  const { models, signal, nowMs, input } = pipe;
   const startedMs = nowMs();
   try {
-    const model = await openPinnedModel(context);
-    await using engine = await context.openEngine(model.model, { inputBytes: Number.POSITIVE_INFINITY });
-    await using decoder = await context.openDecoder();
-    const rows = await scoreStream(context, { model, engine, decoder });
-    const { rowsScored, rowsRejected, rowsFiltered } = context.record.counts;
+    const model = await openPinnedModel(pipe.job, models);
+    await using engine = await models.openEngine(model.model, { inputBytes: Number.POSITIVE_INFINITY });
+    await using decoder = await pipe.openDecoder();
+    const rows = await scoreStream(pipe, { model, engine, decoder });
+    const { rowsScored, rowsRejected, rowsFiltered } = pipe.reporter.record.counts;
     const seconds = (nowMs() - startedMs) / 1000;
     return { rowsRead: rows, rowsScored, rowsRejected, rowsFiltered, seconds };
   } catch (error) {
@@ -71,18 +80,31 @@ interface HeldBatch {
 }
 
 /** Scores all batches of the stream and returns how many rows came. */
-async function scoreStream(context: PipeContext, parts: StreamParts): Promise<number> {
-  const { spec, base: runId, input, output, dateMs, record, memory, onRejected } = context;
+async function scoreStream(pipe: OpenedPipe, parts: StreamParts): Promise<number> {
+  const {
+    job: { spec },
+    runId,
+    input,
+    output,
+    dateMs,
+    reporter,
+    memory,
+    onRejected,
+  } = pipe;
   const { model, engine, decoder } = parts;
   const { sha256: modelSha256 } = model.model;
-  const contract = await bindStream(context, parts);
+  const contract = await bindStream(pipe, parts);
   await output.begin(outputColumns(contract));
 
   const batches = input.batches();
   const step = async (): Promise<StreamedBatch | undefined> => (await batches.next()).value ?? undefined;
   let next = await step();
   const plan = { contract, commitRows: Number.MAX_SAFE_INTEGER, model: { sha256: modelSha256 } };
-  const measured = await measureEngine(context, plan, { engine, rows: next === undefined ? 0 : 1 });
+  const measured = await measureEngine(pipe.models.batchLimits, reporter.log, plan, {
+    engine,
+    batchSize: spec.engine.batch_size,
+    rows: next === undefined ? 0 : 1,
+  });
   const held = new Map<number, HeldBatch>();
   let last: Span = { index: -1, rowStart: 0, rowEnd: 0 };
   const heldBatch = (what: string, isIt: (taken: HeldBatch) => boolean): HeldBatch => {
@@ -150,8 +172,8 @@ async function scoreStream(context: PipeContext, parts: StreamParts): Promise<nu
     onReject: spec.on_bad_row === "reject" ? budget.spend : undefined,
     pieceBytes: memory.pieceBytes,
   };
-  await scorePieces(context, options, pieces());
-  createRejectBudget(rejectLimit(spec, { rows: last.rowEnd, already: record.counts.rowsRejected }));
+  await scorePieces(pipe.signal, reporter, options, pieces());
+  createRejectBudget(rejectLimit(spec, { rows: last.rowEnd, already: reporter.record.counts.rowsRejected }));
   await output.end();
   return last.rowEnd;
 }
@@ -169,14 +191,17 @@ function rejectLimit(
   return { limit: unknown ? Number.POSITIVE_INFINITY : limit, rows: rows ?? 0, already, shownBy };
 }
 
-async function bindStream(context: PipeContext, { decoder, engine, model }: StreamParts): Promise<Contract> {
-  const head = await context.input.head();
+async function bindStream(
+  { job, reporter, input }: OpenedPipe,
+  { decoder, engine, model }: StreamParts,
+): Promise<Contract> {
+  const head = await input.head();
   const shard = { uri: head.name, sizeBytes: 0, fingerprint: "" };
   const source: ShardFiles = { open: () => Promise.resolve(withoutClosing(head)) };
   for await (const footer of decoder.footers([head])) {
-    const seen = seenSchema(context.spec, { shard, file: head }, footer);
-    const contract = await bindFirstShard({ ...context, source }, seen, { decoder, model: model.model, engine });
-    warnOfModel(context, model, engine.signature);
+    const seen = seenSchema(job.spec, { shard, file: head }, footer);
+    const contract = await bindFirstShard(job, source, seen, { decoder, model: model.model, engine });
+    warnOfModel(job.spec, reporter.log, model, engine.signature);
     return contract;
   }
   throw new Error("a stream without a schema");

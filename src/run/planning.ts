@@ -1,3 +1,6 @@
+import type { JobSpec } from "../job/jobfile/job-spec.js";
+import type { Source } from "../sources/source.js";
+import type { Sink } from "../targets/target.js";
 import { count } from "../base/shown-numbers.js";
 import {
   type Contract,
@@ -13,17 +16,24 @@ import { type SourceColumn, showType } from "../columns/types.js";
 import type { Decoder } from "../formats/format.js";
 import type { Engine } from "../models/engine.js";
 import type { FoundModel } from "../models/places/place.js";
-import { JobError } from "../base/errors.js";
+import { JobError, orError } from "../base/errors.js";
 import { makePlan } from "./plan/make-plan.js";
 import type { ListedShard } from "./plan/compare.js";
 import { twiceText } from "./plan/partitions.js";
 import type { PinnedTable, Plan, PlannedChecks, PlannedModel, RunId } from "./plan/plan.js";
 import { spanCount } from "./plan/spans.js";
-import { type SeenSchema, type SeenShards, readShards, refuseDrift, withTypesOf } from "./read-shards.js";
-import { type BindingInput, bindFirstShard } from "./bind-model.js";
-import { type JobContext, type ScoringContext, atKey } from "../flow/context.js";
+import { type SeenSchema, type SeenShards, readShards, refuseDrift, withTypesOf } from "./input.js";
+import { type BindingInput, bindFirstShard, both, loadEngine, openPinnedModel, pinnedTokenizers } from "./model.js";
+import {
+  atKey,
+  type OpenedJob,
+  type Log,
+  type PlacedSpec,
+  type Job,
+  type Queries,
+  type Reporter,
+} from "../flow/context.js";
 import { forSecond, openSecondJob } from "./second-job.js";
-import { both, loadEngine, openPinnedModel, pinnedTokenizers } from "./model.js";
 import { planReuse } from "./reuse.js";
 import { timeRow } from "../flow/batch-size.js";
 import { shortDigest } from "./plan/identity.js";
@@ -36,10 +46,8 @@ import {
   olderModelText,
   whyNotCompared,
 } from "./lifecycle/published-run.js";
-import { aggregatesOf, requireColumns } from "./checked-output.js";
+import { aggregatesOf, requireColumns, pinGolden, pinProfile, requireProfiles } from "./checks.js";
 import { modelUri } from "../job/jobfile/model-spec.js";
-import { pinGolden } from "./golden.js";
-import { pinProfile, requireProfiles } from "./history.js";
 import { allowedRejects, nullRowsText } from "../flow/rejects.js";
 import { signatureDifferences } from "../models/binding/signatures.js";
 import { lostOutputs } from "../models/binding/model-facts.js";
@@ -68,30 +76,31 @@ export interface PlannedRuns {
 
 /** Reads footers, binds the models to their schema and makes the plans. Writes nothing. */
 export async function planRun(
-  context: JobContext,
+  opened: OpenedJob,
   { runId, listed, table, decoder, resolved, engine: loading, ...read }: PlanningInput,
 ): Promise<PlannedRuns> {
-  const { spec } = context;
+  const { job, sink, input, attempt, reporter } = opened;
+  const { spec } = job;
   const { model, version, origin } = resolved;
-  const wanted = await withoutFiltered(context, decoder, listed);
+  const wanted = await withoutFiltered(spec, input.source, decoder, listed);
   const [engine, all] = await both(
     loading,
     read.shards === undefined
-      ? readWhileOpening(context, loading, { decoder, listed: wanted })
+      ? readWhileOpening(opened, loading, { decoder, listed: wanted })
       : Promise.resolve(read.shards),
   );
   const seen = ofShards(all, wanted);
   const { shards, rows, schemas } = seen;
   const bind = (takenElsewhere?: ReadonlySet<string>): Promise<Contract> =>
-    bindModel(context, seen, { decoder, model, engine, takenElsewhere });
-  const second = await planSecond(context, { runId, listed, table, decoder, shards: seen }, bind);
+    bindModel(job, input.source, seen, { decoder, model, engine, takenElsewhere });
+  const second = await planSecond(opened, { runId, listed, table, decoder, shards: seen }, bind);
   const contract = await bind(second && computedColumns(second.contract));
-  warnOfModel(context, resolved, engine.signature);
-  warnOfVersion(context, resolved);
-  warnOfFolders(context, contract);
-  warnOfNulls(context, contract, seen);
-  warnOfLegacyDates(context, contract, schemas);
-  const { planTarget: target } = context.sink;
+  warnOfModel(spec, reporter.log, resolved, engine.signature);
+  warnOfVersion(spec, reporter.log, resolved);
+  warnOfFolders(job, reporter.log, contract);
+  warnOfNulls(spec, reporter, contract, seen);
+  warnOfLegacyDates(reporter.log, contract, schemas);
+  const { planTarget: target } = sink;
   const msPerRow = spec.commit_rows === "auto" ? await timeRow(engine, contract) : 0;
   const pinnedModel = { sha256: model.sha256, version, origin, tokenizers: pinnedTokenizers(model) };
   const removedRows = wanted.reduce((sum, { ofTable }) => sum + (ofTable?.removedRows ?? 0), 0);
@@ -101,9 +110,9 @@ export async function planRun(
     uniform: schemas.length === 1,
     model: pinnedModel,
   };
-  const { dateParam, program: createdBy } = context;
-  const checks = await planChecks(context, { resolved, contract });
-  const reuseFrom = await planReuse(context, { contract, resolved });
+  const checks = await planChecks(opened, { resolved, contract });
+  const scoresAll = attempt.newRun && attempt.reuse !== true;
+  const reuseFrom = await planReuse(job, sink, reporter.log, { contract, resolved, scoresAll });
   const made = {
     runId,
     spec,
@@ -111,12 +120,12 @@ export async function planRun(
     contract,
     msPerRow,
     target,
-    dateParam,
+    dateParam: job.dateParam,
     checks,
     reuseFrom,
-    mostRows: context.limited?.rows,
+    mostRows: job.limited?.rows,
   };
-  const plan = makePlan({ ...made, createdBy });
+  const plan = makePlan({ ...made, createdBy: attempt.program });
   if (spanCount(plan) > spansLimit) {
     const parts = `${count(rows, "row")} in spans of ${count(plan.commitRows, "row")} would be ${count(spanCount(plan), "part")}`;
     throw new JobError("SPEC_INVALID", `planning ${spec.name}: ${parts}, at most ${spansLimit} can be kept`, {
@@ -128,32 +137,34 @@ export async function planRun(
 
 /** Plans the run of the second model, so that one that does not fit is found before a row is scored. */
 async function planSecond(
-  context: JobContext,
+  opened: OpenedJob,
   input: Omit<PlanningInput, "resolved" | "engine">,
   bind: (takenElsewhere: ReadonlySet<string>) => Promise<Contract>,
 ): Promise<Plan | undefined> {
-  if (context.spec.challenger === undefined) {
+  const { spec } = opened.job;
+  if (spec.challenger === undefined) {
     return undefined;
   }
-  await using job = await openSecondJob(context);
+  await using second = await openSecondJob(opened);
+  const { job, models } = second;
   try {
     return await forSecond(async () => {
-      const resolved = await openPinnedModel(job);
-      await using loading = loadEngine(job, resolved.model, { inputBytes: 0, preview: true });
+      const resolved = await openPinnedModel(job, models);
+      await using loading = loadEngine(models, resolved.model, { inputBytes: 0, preview: true });
       await loading.engine;
       return await atKey(job, ["model"], async () => {
-        return (await planRun(job, { ...input, resolved, engine: loading.engine })).plan;
+        return (await planRun(second, { ...input, resolved, engine: loading.engine })).plan;
       });
     });
   } catch (error) {
     // If the input does not fit the model either, the input is what is wrong, and not the second one.
-    await bind(new Set(Object.keys(context.spec.input.columns)));
+    await bind(new Set(Object.keys(spec.input.columns)));
     throw error;
   }
 }
 
 /** Warns if nothing would show that a server has another model than the planned one. */
-function warnOfVersion({ spec: { model, checks }, log }: JobContext, { version }: FoundModel): void {
+function warnOfVersion({ model, checks }: JobSpec, log: Log, { version }: FoundModel): void {
   const isOnServer = model.server !== undefined && model.prompt === undefined; // answers of language models name theirs
   if (isOnServer && version === undefined && checks?.golden === undefined) {
     log.warn(
@@ -168,15 +179,16 @@ function warnOfVersion({ spec: { model, checks }, log }: JobContext, { version }
  * @throws JobError CONTRACT, SCHEMA_MISMATCH, SHARD_CORRUPT
  */
 async function bindModel(
-  { spec, ...context }: JobContext,
+  job: PlacedSpec,
+  source: Source,
   { schemas, encrypted }: Pick<SeenShards, "schemas" | "encrypted">,
   tools: BindingInput,
 ): Promise<Contract> {
   const [first, ...others] = schemas;
   const typed = first === undefined ? [] : [withTypesOf(others, first), ...others];
   const takenElsewhere =
-    spec.output.numbered === true ? new Set(Object.keys(spec.input.columns)) : tools.takenElsewhere;
-  const bound = await bindShards({ spec, ...context }, typed, { ...tools, takenElsewhere });
+    job.spec.output.numbered === true ? new Set(Object.keys(job.spec.input.columns)) : tools.takenElsewhere;
+  const bound = await bindShards(job, source, typed, { ...tools, takenElsewhere });
   const contract = takenElsewhere === undefined ? bound : withUsedExpressions(bound);
   for (const other of schemas) {
     refuseDrift(contract, typed[0], other);
@@ -191,10 +203,7 @@ const someDate = /\d{4}-?\d{2}-?\d{2}/;
  * Warns when a run is planned: of output columns that the names of the output's folders give, too; and of a folder without
  * the date of the run, which refuses the run of the next day.
  */
-export function warnOfFolders(
-  { spec, log, dateParam, limited }: Pick<JobContext, "spec" | "log" | "dateParam" | "limited">,
-  contract: Contract,
-): void {
+export function warnOfFolders({ spec, dateParam, limited }: Job, log: Log, contract: Contract): void {
   const { parquet } = spec.output;
   const date = dateParam === undefined || limited !== undefined ? undefined : spec.params[dateParam];
   const columns = outputColumns(contract).map(({ name }) => name);
@@ -210,11 +219,7 @@ export function warnOfFolders(
 }
 
 /** Warns of columns that Spark wrote in the calendar of Spark 2, each once. Old dates in them are read as other ones. */
-function warnOfLegacyDates(
-  { log }: Pick<ScoringContext, "log">,
-  contract: Contract,
-  schemas: readonly SeenSchema[],
-): void {
+function warnOfLegacyDates(log: Log, contract: Contract, schemas: readonly SeenSchema[]): void {
   const left = new Set(usedColumns(contract));
   for (const { name, legacyDates } of schemas) {
     for (const { column, key, timeZone } of legacyDates) {
@@ -231,11 +236,7 @@ function warnOfLegacyDates(
 }
 
 /** Warns when a run is planned, and not in each attempt. */
-export function warnOfModel(
-  { spec, log }: Pick<ScoringContext, "spec" | "log">,
-  { model, signature }: FoundModel,
-  actual: ModelSignature,
-): void {
+export function warnOfModel(spec: JobSpec, log: Log, { model, signature }: FoundModel, actual: ModelSignature): void {
   for (const text of lostOutputs(model.traits, spec.model.outputs)) {
     log.warn(text);
   }
@@ -250,29 +251,22 @@ export function warnOfModel(
  * @throws JobError CONTRACT, SCHEMA_MISMATCH
  */
 async function bindShards(
-  context: JobContext,
+  job: PlacedSpec,
+  source: Source,
   [first, ...others]: readonly SeenSchema[],
   tools: BindingInput,
 ): Promise<Contract> {
   try {
-    return await bindFirstShard(context, first, tools);
+    return await bindFirstShard(job, source, first, tools);
   } catch (error) {
     for (const other of others) {
-      const contract = await contractOrUndefined(() => bindFirstShard(context, other, tools));
-      if (contract !== undefined) {
+      const contract = await orError(
+        () => bindFirstShard(job, source, other, tools),
+        () => true,
+      );
+      if (!(contract instanceof JobError)) {
         refuseDrift(contract, other, first);
       }
-    }
-    throw error;
-  }
-}
-
-async function contractOrUndefined(act: () => Promise<Contract>): Promise<Contract | undefined> {
-  try {
-    return await act();
-  } catch (error) {
-    if (error instanceof JobError) {
-      return undefined;
     }
     throw error;
   }
@@ -283,7 +277,8 @@ async function contractOrUndefined(act: () => Promise<Contract>): Promise<Contra
  * has the columns.
  */
 async function withoutFiltered(
-  { spec, source }: JobContext,
+  spec: JobSpec,
+  source: Source,
   decoder: Decoder,
   listed: readonly ListedShard[],
 ): Promise<readonly ListedShard[]> {
@@ -319,16 +314,17 @@ function ofShards(seen: SeenShards, wanted: readonly ListedShard[]): SeenShards 
 
 /** Reads footers while the engine is opened, and stops if that fails, since there may be many. */
 async function readWhileOpening(
-  context: JobContext,
+  opened: OpenedJob,
   loading: Promise<Engine>,
   { decoder, listed }: Pick<PlanningInput, "decoder" | "listed">,
 ): Promise<SeenShards> {
+  const { attempt } = opened;
   const refused = new AbortController();
   loading.catch((error: unknown) => {
     refused.abort(error);
   });
-  const signal = AbortSignal.any([context.signal, refused.signal]);
-  return await readShards({ ...context, signal }, decoder, listed);
+  const signal = AbortSignal.any([attempt.signal, refused.signal]);
+  return await readShards({ ...opened, attempt: { ...attempt, signal } }, decoder, listed);
 }
 
 /** Refuses encrypted columns that the job uses; others are not read. */
@@ -348,21 +344,24 @@ function refuseEncrypted(used: ReadonlySet<string>, encrypted: ReadonlyMap<strin
  * @throws JobError USAGE for a target that cannot hold a run; SPEC_INVALID, FILE_MISSING
  */
 async function planChecks(
-  context: JobContext,
+  opened: OpenedJob,
   { resolved, contract }: { readonly resolved: FoundModel; readonly contract: Contract },
 ): Promise<PlannedChecks | undefined> {
-  const { spec } = context;
+  const { job, sink, input, attempt, reporter, queries } = opened;
+  const { spec } = job;
   if (spec.checks === undefined) {
     return undefined;
   }
-  await requireFitting(context, contract);
-  const golden = await pinGolden(context);
+  await requireFitting(job, queries, contract);
+  const golden = await pinGolden(job, input, attempt.signal);
   const { slices, sql } = spec.checks;
-  const profile = await pinProfile(context);
+  const profile = await pinProfile(job, input);
   const { isNewModel, ...compared } =
-    profile === undefined ? await planComparisons(context, resolved) : { isNewModel: false, baseline: [], profile };
+    profile === undefined
+      ? await planComparisons(job, sink, reporter.log, resolved)
+      : { isNewModel: false, baseline: [], profile };
   if (isNewModel && golden === undefined) {
-    warnOfNoGoldenRows(context, resolved, compared);
+    warnOfNoGoldenRows(spec, reporter.log, resolved, compared);
   }
   return {
     ...compared,
@@ -376,14 +375,16 @@ async function planChecks(
  * Checks that the columns and the conditions of `checks` fit the output.
  * @throws JobError SPEC_INVALID
  */
-export async function requireFitting(context: JobContext, contract: Contract): Promise<void> {
-  requireColumns(context, contract);
-  await using _ = await aggregatesOf(context, { contract, checks: { sql: context.spec.checks?.sql } });
+export async function requireFitting(job: PlacedSpec, queries: Queries, contract: Contract): Promise<void> {
+  requireColumns(job, contract);
+  await using _ = await aggregatesOf(job, queries, { contract, checks: { sql: job.spec.checks?.sql } });
 }
 
 /** Finds the published runs that a run is compared with. */
 async function planComparisons(
-  { spec, sink, dateParam, log }: Pick<JobContext, "spec" | "sink" | "dateParam" | "log">,
+  { spec, dateParam }: Job,
+  sink: Sink,
+  log: Log,
   resolved: FoundModel,
 ): Promise<Pick<PlannedChecks, "baseline" | "leftOut" | "olderModel"> & { readonly isNewModel: boolean }> {
   const modelSha256 = resolved.model.sha256;
@@ -409,13 +410,14 @@ async function planComparisons(
     log.warn(older);
   }
   // A profile that cannot be read is reported before rows are scored in vain.
-  await requireProfiles({ sink }, chosen.baseline);
+  await requireProfiles(sink, chosen.baseline);
   return { ...chosen, isNewModel: !found.some((run) => run.modelSha256 === modelSha256) };
 }
 
 /** Warns, in the first run of a version of the model, that its predictions are compared with earlier runs at most. */
 function warnOfNoGoldenRows(
-  { spec, log }: Pick<JobContext, "spec" | "log">,
+  spec: JobSpec,
+  log: Log,
   resolved: FoundModel,
   { baseline }: Pick<PlannedChecks, "baseline">,
 ): void {
@@ -433,7 +435,7 @@ function warnOfNoGoldenRows(
 
 /** The model as a plan names it. */
 function namedModel(
-  { model }: JobContext["spec"],
+  { model }: JobSpec,
   { model: { sha256 }, version }: FoundModel,
 ): Pick<PlannedModel, "uri" | "sha256" | "version"> {
   return { uri: modelUri(model), sha256, version };
@@ -447,7 +449,8 @@ const namedColumns = 5;
  * scoring end there. Not of a feature that `input.where` uses: most conditions leave its NULLs out.
  */
 function warnOfNulls(
-  { spec, log, record }: Pick<ScoringContext, "spec" | "log" | "record">,
+  spec: JobSpec,
+  { log, record }: Reporter,
   contract: Contract,
   { nulls, rows }: Pick<SeenShards, "nulls" | "rows">,
 ): void {

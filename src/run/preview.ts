@@ -1,20 +1,30 @@
+import type { Source } from "../sources/source.js";
+import type { JobSpec } from "../job/jobfile/job-spec.js";
 import { count } from "../base/shown-numbers.js";
-import type { Contract } from "../models/binding/contract.js";
+import { type Contract, type ColumnRef, featureColumns } from "../models/binding/contract.js";
 import { type ModelTraits, batchDependence } from "../models/binding/model-facts.js";
 import type { ModelSignature } from "../columns/tensor.js";
-import type { SourceColumn } from "../columns/types.js";
+import type { SourceColumn, OutputRows, RejectedRow } from "../columns/types.js";
 import type { Decoder } from "../formats/format.js";
 import { type CountTokens, type Engine, type PaidEngine, costOf } from "../models/engine.js";
 import type { FoundModel, Model } from "../models/places/place.js";
-import { JobError, assertNever, reworded } from "../base/errors.js";
+import { JobError, assertNever, reworded, orError } from "../base/errors.js";
 import { nextRunId } from "./plan/identity.js";
 import type { ListedShard } from "./plan/compare.js";
-import type { Plan, PlannedChecks, RunId } from "./plan/plan.js";
+import type { Plan, PlannedChecks } from "./plan/plan.js";
 import type { PlanEstimate } from "../report/plan-text.js";
-import { type JobContext, type ScoringContext, atKey } from "../flow/context.js";
-import type { RunSink, StoredPlan } from "../targets/target.js";
-import { checkGolden, pinGolden } from "./golden.js";
-import { openPinnedModel, plannedModel } from "./model.js";
+import {
+  atKey,
+  type OpenedJob,
+  type Models,
+  type PlacedSpec,
+  type Input,
+  type Job,
+  type Log,
+} from "../flow/context.js";
+import type { RunSink, StoredPlan, Sink } from "../targets/target.js";
+import { checkGolden, pinGolden, pinProfile } from "./checks.js";
+import { openPinnedModel, plannedModel, bindFirstShard, loadEngine } from "./model.js";
 import {
   listInput,
   listPublished,
@@ -23,78 +33,76 @@ import {
   requireWhole,
   warnOfUnmatched,
   wholeInput,
+  type SeenSchema,
+  readSchema,
 } from "./input.js";
-import { bindFirstShard } from "./bind-model.js";
-import { pinProfile } from "./history.js";
 import { type PlannedRuns, planRun, requireFitting, warnOfFolders, warnOfModel } from "./planning.js";
-import { type SeenSchema, seenSchema } from "./read-shards.js";
 import { runStep } from "./lifecycle/lifecycle.js";
-import { unfinishedErasure } from "./erasure.js";
+import { unfinishedErasure, checkRejects, decidedError, refusePruned } from "./conclude.js";
 import { checkPublished, checkResumable, hasOnlyFailed, latestRun, refuseElsewhere } from "./resume.js";
-import { checkRejects, decidedError, refusePruned } from "./conclude.js";
 import { spellOut } from "./hints.js";
 import { type RunState, runState } from "./state.js";
 import { comparedNights, enoughNights } from "../checks/check.js";
 import { limitsOf } from "./lifecycle/verdict-text.js";
 import { datesText, leftOutText, olderModelText } from "./lifecycle/published-run.js";
 import { featurePlanOf, keyColumns } from "../flow/features.js";
-import { type RowSample, type SampledPlace, sampleRows } from "./score-without-publishing.js";
-import { type SampledSum, samplingError } from "../base/sampling.js";
+import { type RowSample, type SampledPlace, sampleRows, scoreWithoutPublishing } from "./score-without-publishing.js";
+import { type SampledSum, samplingError, randomNumbers } from "../base/sampling.js";
+import { rowsOfSpans, spanCount } from "./plan/spans.js";
+import type { ShownRows } from "../report/preview-text.js";
+import { rangesOfRows } from "../flow/read.js";
+import { jsonOf } from "../columns/value-text.js";
+
+/* What `run` would do, without writing anything: its plan, its estimate, its first rows. */
 
 /**
  * Makes the plan that `run` would make now, whether or not the target has one. Where `run` does not need that plan, as
  * the run that is there needs neither input nor model, what prevents it is a line of `untried`. Writes nothing.
  */
-export async function previewPlan(context: JobContext, check: StoredRunCheck): Promise<Preview> {
-  if (check.next === "plan" || check.next === "resume") {
-    return await previewNew(context, check);
-  }
-  const made = await orFailure(context, () => previewNew(context, check));
-  return "failed" in made ? { untried: [planFailed(made)] } : made;
+export async function previewPlan(opened: OpenedJob, check: StoredRunCheck): Promise<Preview> {
+  const make = (): Promise<PreviewedPlan> => previewNew(opened, check);
+  const isNeeded = check.next === "plan" || check.next === "resume";
+  return isNeeded ? await make() : await orUntried(newPlan, make, unlessStopped(opened.attempt.signal));
 }
 
-function planFailed({ failed }: Failure): string {
-  return `the plan of a new run: ${failed}`;
-}
+/** Begins the line of what `run` can do without. */
+const newPlan = "the plan of a new run";
 
 /** A run that is resumed is planned with its own model, and although its input is not whole. */
-async function previewNew(context: JobContext, { next, stored }: StoredRunCheck): Promise<PreviewedPlan> {
-  const { spec } = context;
-  const runId = stored === undefined || next === "end" ? context.base : idOfNext(stored, next);
+async function previewNew(opened: OpenedJob, { next, stored }: StoredRunCheck): Promise<PreviewedPlan> {
+  const { job, input, models, attempt, reporter } = opened;
+  const isSame = next === "resume" || next === "finish";
+  const runId =
+    stored === undefined || next === "end" ? job.base : isSame ? stored.plan.runId : nextRunId(stored.plan.runId);
   const resumed = next === "resume" ? stored : undefined;
-  const listing = resumed === undefined ? await wholeInput(context) : await listInput(context, resumed.plan);
-  warnOfUnmatched(context, listing);
-  const resolved = await openPinnedModel(context, resumed && plannedModel(context, resumed.plan));
-  const { engine: opened, untried } = await openForPlan(context, resolved.model);
-  await using engine = opened;
-  await using decoder = await context.openDecoder(listing.folders);
+  const listing =
+    resumed === undefined ? await wholeInput(job, input.source) : await listInput(job, input.source, resumed.plan);
+  warnOfUnmatched(reporter.log, listing);
+  const resolved = await openPinnedModel(job, models, resumed && plannedModel(job.spec, resumed.plan));
+  const { engine: open, untried } = await openForPlan(models, resolved.model);
+  await using engine = open;
+  await using decoder = await input.openDecoder(listing.folders);
   const tools = { decoder, resolved, engine: Promise.resolve(engine) };
   const make = async (): Promise<PreviewedPlan> => {
-    const { plan, second } = await planRun(context, { runId, listed: listing.shards, table: listing.table, ...tools });
-    return { plan, second, ...(await estimateRun(context, { plan, engine, decoder })) };
+    const { plan, second } = await planRun(opened, { runId, listed: listing.shards, table: listing.table, ...tools });
+    return { plan, second, ...(await estimateRun(opened, { plan, engine, decoder })) };
   };
-  const made = resumed === undefined ? await make() : await madeOrStored(context, resumed.plan, make);
+  // The stored plan, which `run` goes on with, takes the place of a new one where none can be made.
+  const made: PreviewedPlan =
+    resumed === undefined
+      ? await make()
+      : {
+          plan: resumed.plan,
+          second: undefined,
+          estimate: undefined,
+          ...(await orUntried(newPlan, make, unlessStopped(attempt.signal))),
+        };
   const { plan, second, estimate } = made;
-  if (spec.model.server === undefined) {
-    await checkGolden(context, { plan: resumed?.plan ?? plan, engine });
+  if (job.spec.model.server === undefined) {
+    await checkGolden(opened, { plan: resumed?.plan ?? plan, engine });
   }
   const all = [...untried, ...made.untried, ...untriedAtServer(plan, engine)];
   return { plan, second, estimate, untried: all };
-}
-
-/** The id of the run that `run` goes on with, or of the one that it begins after the stored one. */
-function idOfNext({ plan: { runId } }: StoredPlan, next: StoredRunCheck["next"]): RunId {
-  return next === "resume" || next === "finish" ? runId : nextRunId(runId);
-}
-
-/** Makes the plan of a new run; the stored plan, which `run` goes on with, takes its place where none can be made. */
-async function madeOrStored(
-  context: JobContext,
-  plan: Plan,
-  make: () => Promise<PreviewedPlan>,
-): Promise<PreviewedPlan> {
-  const made = await orFailure(context, make);
-  return "failed" in made ? { plan, second: undefined, estimate: undefined, untried: [planFailed(made)] } : made;
 }
 
 /**
@@ -102,14 +110,14 @@ async function madeOrStored(
  * GPU fails, which another attempt may not meet, the model is opened on the CPU, and a line says so.
  */
 async function openForPlan(
-  context: JobContext,
+  models: Models,
   model: Model,
 ): Promise<{ readonly engine: Engine; readonly untried: readonly string[] }> {
   try {
-    return { engine: await context.openEngine(model, { inputBytes: 0 }), untried: [] };
+    return { engine: await models.openEngine(model, { inputBytes: 0 }), untried: [] };
   } catch (error) {
     if (error instanceof JobError && error.code === "DEVICE") {
-      const engine = await context.openEngine(model, { inputBytes: 0, preview: true });
+      const engine = await models.openEngine(model, { inputBytes: 0, preview: true });
       const why = `whether the model runs on the GPU: ${error.message}; this plan was made on the CPU`;
       return { engine, untried: [why] };
     }
@@ -124,13 +132,13 @@ const scoredByServer = "the golden rows, which a server would score";
  * so.
  * @throws JobError FILE_MISSING
  */
-export async function untriedGolden(context: JobContext): Promise<string[]> {
-  const golden = await pinGolden(context);
+export async function untriedGolden(job: PlacedSpec, input: Input, signal: AbortSignal): Promise<string[]> {
+  const golden = await pinGolden(job, input, signal);
   if (golden === undefined) {
     return [];
   }
   return [
-    context.spec.model.server === undefined
+    job.spec.model.server === undefined
       ? `the golden rows of ${golden.uri}; infer-batch plan scores them`
       : scoredByServer,
   ];
@@ -168,8 +176,9 @@ interface SchemaPreview {
 }
 
 /** Reads what a binding is made from. @throws JobError FILE_MISSING if there is no shard */
-export async function previewSchema(context: JobContext): Promise<SchemaPreview> {
-  const found = await lookAtFirst(context, async ({ resolved, engine, seen }) => ({
+export async function previewSchema(opened: OpenedJob): Promise<SchemaPreview> {
+  const { job } = opened;
+  const found = await lookAtFirst(opened, async ({ resolved, engine, seen }) => ({
     model: resolved.model.name,
     shard: seen.name,
     sha256: resolved.model.sha256,
@@ -179,7 +188,7 @@ export async function previewSchema(context: JobContext): Promise<SchemaPreview>
     columns: seen.columns,
   }));
   if (found === undefined) {
-    throw new JobError("FILE_MISSING", `looking for input files: ${noShards(context.spec)}`, {
+    throw new JobError("FILE_MISSING", `looking for input files: ${noShards(job.spec)}`, {
       hint: "infer-batch reads the columns of one file; name existing files, such as those of an earlier day",
     });
   }
@@ -187,18 +196,24 @@ export async function previewSchema(context: JobContext): Promise<SchemaPreview>
 }
 
 /** Binds the model to the first shard, as `run` would; undefined if there is no shard. Writes nothing. */
-export async function previewContract(context: JobContext): Promise<Contract | undefined> {
-  return await lookAtFirst(context, async (first) => await bindFirst(context, first));
+export async function previewContract(opened: OpenedJob): Promise<Contract | undefined> {
+  const { job, input, reporter } = opened;
+  return await lookAtFirst(opened, async (first) => await bindFirst(job, input.source, reporter.log, first));
 }
 
-async function bindFirst(context: JobContext, { seen, decoder, engine, resolved }: FirstShard): Promise<Contract> {
+async function bindFirst(
+  job: Job,
+  source: Source,
+  log: Log,
+  { seen, decoder, engine, resolved }: FirstShard,
+): Promise<Contract> {
   const { model } = resolved;
-  const contract = await bindFirstShard(context, seen, { decoder, model, engine });
-  warnOfModel(context, resolved, engine.signature);
-  warnOfFolders(context, contract);
+  const contract = await bindFirstShard(job, source, seen, { decoder, model, engine });
+  warnOfModel(job.spec, log, resolved, engine.signature);
+  warnOfFolders(job, log, contract);
   const dependence = batchDependence(model.traits);
   if (dependence !== undefined) {
-    context.log.warn(dependence);
+    log.warn(dependence);
   }
   return contract;
 }
@@ -207,18 +222,22 @@ async function bindFirst(context: JobContext, { seen, decoder, engine, resolved 
  * Plans a run over the first shard alone, to check the target with; undefined if there is no shard. How many rows there
  * are, and how old they are, does not matter. Writes nothing.
  */
-export async function previewFirst(context: JobContext): Promise<PlannedRuns | undefined> {
-  const { input } = context.spec;
-  const spec = { ...context.spec, checks: undefined, input: { ...input, min_rows: 0, freshness: undefined } };
-  const silent = { ...context, spec, log: { info() {}, warn() {}, debug() {} } };
-  await openTokenCounter(context); // whether its file is there
-  return await lookAtFirst(context, async (first) => {
-    await bindFirst(context, first);
-    const { decoder, resolved, engine, shard } = first;
-    const opened = Promise.resolve(engine);
-    const planned = await planRun(silent, { runId: context.base, listed: [shard], decoder, resolved, engine: opened });
-    await requireFitting(context, planned.plan.contract);
-    await pinProfile(context); // whether the file of `checks.baseline` is a profile
+export async function previewFirst(opened: OpenedJob): Promise<PlannedRuns | undefined> {
+  const { job, input, models, reporter, queries } = opened;
+  const spec = { ...job.spec, checks: undefined, input: { ...job.spec.input, min_rows: 0, freshness: undefined } };
+  const silent = {
+    ...opened,
+    job: { ...job, spec },
+    reporter: { ...reporter, log: { info() {}, warn() {}, debug() {} } },
+  };
+  await openTokenCounter(job, models); // whether its file is there
+  return await lookAtFirst(opened, async (first) => {
+    await bindFirst(job, input.source, reporter.log, first);
+    const { decoder, resolved, shard } = first;
+    const engine = Promise.resolve(first.engine);
+    const planned = await planRun(silent, { runId: job.base, listed: [shard], decoder, resolved, engine });
+    await requireFitting(job, queries, planned.plan.contract);
+    await pinProfile(job, input); // whether the file of `checks.baseline` is a profile
     return planned;
   });
 }
@@ -231,30 +250,22 @@ interface FirstShard {
   readonly seen: SeenSchema;
 }
 
-async function lookAtFirst<T>(context: JobContext, look: (first: FirstShard) => Promise<T>): Promise<T | undefined> {
-  const { spec, source } = context;
-  const resolved = await openPinnedModel(context);
-  const listing = await listInput(context);
+async function lookAtFirst<T>(opened: OpenedJob, look: (first: FirstShard) => Promise<T>): Promise<T | undefined> {
+  const { job, input, models, reporter } = opened;
+  const { source } = input;
+  const resolved = await openPinnedModel(job, models);
+  const listing = await listInput(job, source);
   const [shard] = listing.shards;
   // A folder that does not exist yet is no fault of the spec.
-  await (shard === undefined ? requireListed(context, listing) : requireWhole(context, listing));
-  warnOfUnmatched(context, listing);
-  await using engine = await context.openEngine(resolved.model, { inputBytes: 0, preview: true });
+  await (shard === undefined ? requireListed(job, listing) : requireWhole(job, source, listing));
+  warnOfUnmatched(reporter.log, listing);
+  await using engine = await models.openEngine(resolved.model, { inputBytes: 0, preview: true });
   if (shard === undefined) {
     return undefined;
   }
-  await using decoder = await context.openDecoder(listing.folders);
-  await using opened = await source.open(shard);
-  for await (const footer of decoder.footers([opened])) {
-    return await look({
-      shard,
-      decoder,
-      resolved,
-      engine,
-      seen: seenSchema(spec, { shard, file: opened }, footer),
-    });
-  }
-  return undefined;
+  await using decoder = await input.openDecoder(listing.folders);
+  const seen = await readSchema(job.spec, source, shard, decoder);
+  return seen && (await look({ shard, decoder, resolved, engine, seen }));
 }
 
 /** The findings of a dry run at the target. */
@@ -273,9 +284,15 @@ interface TargetCheck {
  * @throws JobError the error that `run` would end with. Not thrown: transient errors, and errors of a held run, which
  * `checkStoredRun` returns
  */
-export async function checkTarget(context: JobContext, plan: Plan | undefined, isNew = false): Promise<TargetCheck> {
+export async function checkTarget(
+  job: Job,
+  sink: Sink,
+  log: Log,
+  plan: Plan | undefined,
+  isNew = false,
+): Promise<TargetCheck> {
   return await orUntried("the target", async () => {
-    const state = await runState(context);
+    const state = await runState(job, sink, log);
     const { status } = state;
     if (state.error !== undefined && status !== "held") {
       throw state.error;
@@ -283,15 +300,15 @@ export async function checkTarget(context: JobContext, plan: Plan | undefined, i
     const isPlanned = !isNew && (status === "unfinished" || status === "approved");
     const isRehearsed = plan !== undefined && (isNew || isPlanned || status === "not_planned");
     try {
-      return { state, untried: isRehearsed ? await context.sink.rehearse(plan, isPlanned) : [] };
+      return { state, untried: isRehearsed ? await sink.rehearse(plan, isPlanned) : [] };
     } catch (error) {
-      throw error instanceof JobError && error.code === "OUTPUT_NEWER" ? atRun(context, error, isPlanned) : error;
+      throw error instanceof JobError && error.code === "OUTPUT_NEWER" ? atRun(job, error, isPlanned) : error;
     }
   });
 }
 
 /** A dry run has no `--allow-older`: its hint names the command that has it, and no rows that are committed yet. */
-function atRun({ command, spec }: JobContext, error: JobError, isPlanned: boolean): JobError {
+function atRun({ command, spec }: Job, error: JobError, isPlanned: boolean): JobError {
   const hint = error.hint?.replace("run the same command with", () => command(spec.params));
   return reworded(error, {
     hint: isPlanned ? hint : hint?.replace(", and so do the rows that this run has committed", ""),
@@ -320,11 +337,11 @@ interface StoredRunCheck {
  * what was decided on it. Changes nothing.
  * @throws JobError that `run` ends with before it knows which run the target has, unless a retry may succeed
  */
-export async function checkStoredRun(context: JobContext): Promise<StoredRunCheck> {
-  const { sink, base } = context;
+export async function checkStoredRun(opened: OpenedJob): Promise<StoredRunCheck> {
+  const { job, sink } = opened;
   const none = { next: "plan", isReached: true, untried: [] } as const;
   const found = await orUntried("the target", async () => ({
-    stored: await sink.find(base),
+    stored: await sink.find(job.base),
   }));
   if ("untried" in found) {
     return { ...none, isReached: false, ...found };
@@ -333,37 +350,37 @@ export async function checkStoredRun(context: JobContext): Promise<StoredRunChec
   if (stored === undefined) {
     return none;
   }
-  const offered = await orUntried("the run that the target has", async () => {
-    try {
-      return { next: await nextOf(context, stored) };
-    } catch (error) {
-      if (error instanceof JobError && error.exitCode !== 75) {
-        return { next: "end", refusal: spellOut(context, error) } as const;
-      }
-      throw error;
-    }
-  });
-  return { ...none, stored, ...offered };
+  const next = await orError(
+    () => nextOf(opened, stored),
+    () => true,
+  );
+  if (!(next instanceof JobError)) {
+    return { ...none, stored, next };
+  }
+  return next.exitCode === 75
+    ? { ...none, stored, untried: [`the run that the target has: ${next.message}`] }
+    : { ...none, stored, next: "end", refusal: spellOut(job, next) };
 }
 
 /** What `run` does with a run that the target has. @throws JobError that it ends with because of that run */
-async function nextOf(context: JobContext, stored: StoredPlan): Promise<StoredRunCheck["next"]> {
+async function nextOf(opened: OpenedJob, stored: StoredPlan): Promise<StoredRunCheck["next"]> {
+  const { job, sink, input, attempt, reporter } = opened;
   if (stored.pruned !== undefined) {
-    refusePruned(context, stored.pruned);
+    refusePruned(job, attempt, stored.pruned);
   }
-  const run = await context.sink.open(stored);
-  refuseElsewhere(context, run);
+  const run = await sink.open(stored);
+  refuseElsewhere(job, sink, run);
   const step = runStep(latestRun(run), false);
   switch (step.kind) {
     case "refuse":
-      throw unfinishedErasure(context, run.plan);
+      throw unfinishedErasure(job, run.plan);
     case "report":
-      throw await decidedError(context, run, step.state);
+      throw await decidedError(job, sink, reporter.log, run, step.state);
     case "compare with plan":
-      await checkPublished(context, run, await listPublished(context, run.plan));
+      await checkPublished(opened, run, await listPublished(job, input.source, run.plan));
       return "end";
     case "score":
-      return await nextOfUnfinished(context, run);
+      return await nextOfUnfinished(opened, run);
     case "publish":
       return "finish";
     case "open next":
@@ -374,40 +391,38 @@ async function nextOf(context: JobContext, stored: StoredPlan): Promise<StoredRu
 }
 
 /** What `run` does with an unfinished run. @throws JobError if it cannot go on, and `run` would not begin another one in its place */
-async function nextOfUnfinished(context: JobContext, run: RunSink): Promise<StoredRunCheck["next"]> {
+async function nextOfUnfinished(opened: OpenedJob, run: RunSink): Promise<StoredRunCheck["next"]> {
+  const { job, sink, input, attempt } = opened;
   try {
-    const { model } = await checkResumable(context, run, await listInput(context, run.plan));
-    checkRejects(context, run);
+    const { model } = await checkResumable(opened, run, await listInput(job, input.source, run.plan));
+    checkRejects(job.spec, run);
     return model === undefined ? "finish" : "resume";
   } catch (error) {
     const isChange = error instanceof JobError && error.exitCode === 66;
-    if (isChange && (await hasOnlyFailed(context, run))) {
+    if (isChange && (await hasOnlyFailed(job.spec, sink, attempt, run))) {
       return "plan";
     }
     throw error;
   }
 }
 
-/** Returns a line that says what was not carried out, if `work` fails and a retry may succeed. */
+/** Returns a line that says what was not carried out, if `work` fails with an error that a dry run can do without; default: a retry may succeed. */
 async function orUntried<T>(
   what: string,
   work: () => Promise<T>,
+  canDoWithout: (error: JobError) => boolean = ({ exitCode }) => exitCode === 75,
 ): Promise<T | { readonly untried: readonly string[] }> {
-  try {
-    return await work();
-  } catch (error) {
-    if (error instanceof JobError && error.exitCode === 75) {
-      return { untried: [`${what}: ${error.message}`] };
-    }
-    throw error;
-  }
+  const done = await orError(work, canDoWithout);
+  return done instanceof JobError ? { untried: [`${what}: ${done.message}`] } : done;
 }
+
+const unlessStopped = (signal: AbortSignal) => (): boolean => !signal.aborted;
 
 /**
  * Says what the checks of a run look at and what becomes of a run that fails one, then what it is compared with; nothing
  * without `checks`. A plan that was made without them has the first line only.
  */
-export function plannedChecks({ spec }: Pick<ScoringContext, "spec">, plan: Plan): string[] {
+export function plannedChecks(spec: JobSpec, plan: Plan): string[] {
   const { checks } = spec;
   if (checks === undefined) {
     return [];
@@ -438,7 +453,7 @@ export function plannedChecks({ spec }: Pick<ScoringContext, "spec">, plan: Plan
 
 /** Says what a planned run is compared with, and where comparisons only warn, a line each. */
 function comparedLines(
-  checks: NonNullable<ScoringContext["spec"]["checks"]>,
+  checks: NonNullable<JobSpec["checks"]>,
   plan: Pick<Plan, "params" | "dateParam" | "staged" | "model"> & { readonly checks: PlannedChecks },
 ): string[] {
   const canHold = checks.on_fail === "hold";
@@ -494,7 +509,8 @@ interface RunEstimate {
  * Estimates what a run will take, from the prompts of some rows that are spread over its table. Nothing is asked. Where
  * the tokenizer of the spec cannot be loaded, which no run needs, bytes are counted.
  */
-async function estimateRun(context: JobContext, { plan, engine, decoder }: EstimateOptions): Promise<RunEstimate> {
+async function estimateRun(opened: OpenedJob, { plan, engine, decoder }: EstimateOptions): Promise<RunEstimate> {
+  const { job, models, attempt } = opened;
   const { paid } = engine;
   const all = plan.input.rows;
   if (paid === undefined || all === 0) {
@@ -502,16 +518,19 @@ async function estimateRun(context: JobContext, { plan, engine, decoder }: Estim
   }
   const ranges = [{ rowStart: 0, rowEnd: plan.input.rows }];
   const tools = { plan, engine, decoder };
-  const sample = await sampleRows(context, { ...tools, ranges, count: measuredRows });
+  const sample = await sampleRows(opened, { ...tools, ranges, count: measuredRows });
   const { rows, read, places } = sample;
-  const found = await orFailure(context, () => openTokenCounter(context));
-  const [countTokens, untried] =
-    found !== undefined && "failed" in found ? [undefined, [`tokens were not counted: ${found.failed}`]] : [found, []];
+  const found = await orUntried(
+    "tokens were not counted",
+    () => openTokenCounter(job, models),
+    unlessStopped(attempt.signal),
+  );
+  const [countTokens, untried] = found !== undefined && "untried" in found ? [undefined, found.untried] : [found, []];
   const tokens = await tokensOf(paid, sample, countTokens);
   const inTexts = tokens.reduce((sum, size) => sum + size, 0) / Math.max(1, rows.length);
   const requests = Math.round((all * rows.length) / Math.max(1, read));
   const prompt = Math.round((inTexts + paid.templateTokens) * requests);
-  const tokenizer = countTokens && context.spec.model.prompt?.tokenizer;
+  const tokenizer = countTokens && job.spec.model.prompt?.tokenizer;
   const ofTokens = tokenizer === undefined ? errorOfBytes : paid.templateTokens / (inTexts + paid.templateTokens || 1);
   const most = paid.mostCompletionTokens;
   const completion = most === undefined ? undefined : most * requests;
@@ -562,25 +581,218 @@ async function tokensOf(
 }
 
 /** Loads the tokenizer that the spec names for estimates; undefined: it names none. @throws JobError of its file */
-async function openTokenCounter(context: ScoringContext): Promise<CountTokens | undefined> {
-  const { loadTokenCounter } = context;
-  return loadTokenCounter && (await atKey(context, ["model", "prompt", "tokenizer"], loadTokenCounter));
+async function openTokenCounter(job: PlacedSpec, models: Models): Promise<CountTokens | undefined> {
+  return models.loadTokenCounter && (await atKey(job, ["model", "prompt", "tokenizer"], models.loadTokenCounter));
 }
 
-/** What could not be done, in place of its result. */
-interface Failure {
-  /** The message of the error. */
-  readonly failed: string;
+interface PreviewOptions {
+  /** The most rows to score. */
+  readonly limit: number;
+  /** A condition in addition to `input.where`. */
+  readonly where?: string | undefined;
+  /** The most features to show. */
+  readonly features: number;
+  /** Rows drawn at random in place of the first ones, in the order of the input. */
+  readonly sample?: Sampling | undefined;
 }
 
-/** Does what a dry run can do without: returns the message of the JobError that `work` ends with, unless a signal ended it. */
-async function orFailure<T>({ signal }: Pick<JobContext, "signal">, work: () => Promise<T>): Promise<T | Failure> {
-  try {
-    return await work();
-  } catch (error) {
-    if (error instanceof JobError && !signal.aborted) {
-      return { failed: error.message };
-    }
-    throw error;
+interface Sampling {
+  /** The most rows to score. */
+  readonly rows: number;
+  readonly seed: number;
+}
+
+/** The first rows of a job with their predictions. */
+export interface PreviewedRows extends ShownRows {
+  /** The rows that cannot be scored, among the rows that were read. */
+  readonly rejects: readonly RejectedRow[];
+  /** How many rows of how many were drawn; undefined: the first rows were read. */
+  readonly drawn: { readonly rows: number; readonly of: number } | undefined;
+}
+
+/** The number of rows that are read at once if a condition may leave out most of them. */
+const filteredSpanRows = 16_384;
+/** Where conditions leave out most rows, so many are drawn for a sample at most: each may cost a query of 11 ms. */
+const mostDraws = 2000;
+/** Of a large sample so many for each of its rows. */
+const drawsPerRow = 4;
+
+/**
+ * Scores the first rows of the input as a run does, and writes nothing to the target.
+ * @throws JobError the errors of planning and scoring
+ */
+export async function previewRows(opened: OpenedJob, options: PreviewOptions): Promise<PreviewedRows> {
+  const job = narrowed(opened.job, options.where);
+  const previewed = { ...opened, job };
+  const { input, models } = opened;
+  const listing = await wholeInput(job, input.source);
+  warnOfUnmatched(opened.reporter.log, listing);
+  const resolved = await openPinnedModel(job, models);
+  await using loading = loadEngine(models, resolved.model, { inputBytes: 0 });
+  await using decoder = await input.openDecoder(listing.folders);
+  const { engine } = loading;
+  const { plan: planned } = await planRun(previewed, {
+    runId: job.base,
+    listed: listing.shards,
+    table: listing.table,
+    decoder,
+    resolved,
+    engine,
+  });
+  const { contract, features } = withFeatures(planned.contract, options.features);
+  const plan: Plan = { ...planned, contract };
+  const tools = { plan, engine: await engine, decoder };
+  const { spans, limit, drawn } =
+    options.sample === undefined
+      ? { spans: await firstRows(previewed, tools, options.limit), limit: options.limit, drawn: undefined }
+      : await sampledRows(previewed, tools, options.sample);
+  const found = [...spans].toSorted(([one], [other]) => one - other).map(([, span]) => span);
+  return {
+    carried: planned.contract.passthrough.map(({ column }) => column),
+    features: features.map(({ name }) => name),
+    predictions: contract.outputs.map(({ column }) => column),
+    featureCount: featureColumns(contract).length,
+    rows: found.flatMap(({ rows }) => rows).slice(0, limit),
+    rejects: found.flatMap(({ rejects }) => rejects),
+    drawn,
+  };
+}
+
+interface PreviewTools {
+  readonly plan: Plan;
+  readonly engine: Engine;
+  readonly decoder: Decoder;
+}
+
+async function firstRows(opened: OpenedJob, tools: PreviewTools, limit: number): Promise<Spans> {
+  const { job } = opened;
+  const { where } = job.spec.input;
+  const commitRows = where === undefined || isPaid(job.spec) ? limit : Math.max(limit, filteredSpanRows);
+  const plan = { ...tools.plan, commitRows };
+  const spans: Spans = new Map();
+  const allSpans = spanCount(plan);
+  // Each step reads twice as many spans, because rows that match a condition may be anywhere.
+  for (let from = 0, to = 1; from < allSpans && rowsIn(spans) < limit; from = to, to = Math.min(allSpans, 2 * to + 1)) {
+    const ranges = [rowsOfSpans(plan, { from, to })];
+    await scoreWithoutPublishing(opened, { ...tools, plan, ranges }, ({ index }, output) => {
+      spans.set(index, { rows: rowsOf(output.rows, limit), rejects: output.rejects });
+    });
   }
+  return spans;
+}
+
+/**
+ * Scores rows that are drawn one by one from the whole input, each with the same chance. Rows that a condition leaves
+ * out are replaced by others, until the sample is complete or too many were drawn: what is read has a limit that does
+ * not depend on the size of the input.
+ */
+async function sampledRows(
+  opened: OpenedJob,
+  tools: PreviewTools,
+  { rows: wanted, seed }: Sampling,
+): Promise<{ readonly spans: Spans; readonly limit: number; readonly drawn: PreviewedRows["drawn"] }> {
+  const { job } = opened;
+  const plan = { ...tools.plan, commitRows: 1 };
+  const { rows: all } = plan.input;
+  const draw = drawRows(all, seed);
+  const most = Math.min(all, Math.max(mostDraws, drawsPerRow * wanted));
+  // A condition takes a query for each range of rows: a small input is read whole.
+  const readsAll = job.spec.input.where !== undefined && all <= filteredSpanRows && !isPaid(job.spec);
+  const spans: Spans = new Map();
+  for (let found = 0; found < wanted && draw.rows.length < most; found = rowsIn(spans)) {
+    const { length } = draw.rows;
+    const missing = wanted - found;
+    const likely = isPaid(job.spec) || length === 0 ? missing : Math.ceil((missing * (length + 1)) / (found + 1));
+    const drawn = draw.more(readsAll ? all : Math.min(likely, most - length));
+    const ranges = rangesOfRows(drawn);
+    await scoreWithoutPublishing(opened, { ...tools, plan, ranges }, ({ index }, { rows, rejects }) => {
+      if (rows.rowCount + rejects.length > 0) {
+        spans.set(index, { rows: rowsOf(rows, 1), rejects });
+      }
+    });
+  }
+  // In the order of the draw: the first ones in the order of the input would rather be rows from its beginning.
+  const kept = draw.rows.filter((row) => spans.has(row)).slice(0, wanted);
+  const sample: Spans = new Map(kept.map((row) => [row, spans.get(row) ?? { rows: [], rejects: [] }]));
+  return { spans: sample, limit: wanted, drawn: { rows: draw.rows.length, of: all } };
+}
+
+/** Whether predictions cost money. */
+function isPaid(spec: JobSpec): boolean {
+  return spec.model.prompt !== undefined;
+}
+
+type Spans = Map<number, { readonly rows: readonly (readonly string[])[]; readonly rejects: readonly RejectedRow[] }>;
+
+/** Counts the scored rows and the rejected rows. */
+function rowsIn(spans: Spans): number {
+  return [...spans.values()].reduce((sum, { rows, rejects }) => sum + rows.length + rejects.length, 0);
+}
+
+/** Returns the job with the second condition, without checks. */
+function narrowed(job: Job, where: string | undefined): Job {
+  const { spec } = job;
+  const own = spec.input.where;
+  const joined = where === undefined || own === undefined ? (where ?? own) : `(${own}\n) and (${where}\n)`;
+  const option = own === undefined ? "--where" : "--where and input.where";
+  return {
+    ...job,
+    spec: { ...spec, checks: undefined, input: { ...spec.input, where: joined } },
+    where: (path) => (where !== undefined && path.join(".") === "input.where" ? option : job.where(path)),
+  };
+}
+
+/** Adds features to the carried columns, with names that no output column can have. */
+function withFeatures(
+  contract: Contract,
+  most: number,
+): { readonly contract: Contract; readonly features: readonly ColumnRef[] } {
+  const carried = new Set(contract.passthrough.map(({ source }) => source.path.join(".")));
+  const features = featureColumns(contract)
+    .filter(({ path }) => !carried.has(path.join(".")))
+    .slice(0, most);
+  const passthrough = features.map((source) => ({ column: `feature ${source.name}`, source }));
+  return {
+    contract: {
+      ...contract,
+      lineage: undefined,
+      reuse: undefined,
+      passthrough: [...contract.passthrough, ...passthrough],
+    },
+    features,
+  };
+}
+
+function rowsOf({ columns, rowCount }: OutputRows, most: number): string[][] {
+  return Array.from({ length: Math.min(rowCount, most) }, (_, row) =>
+    columns.map(({ type, column }) => jsonOf(type, column, row)),
+  );
+}
+
+/** Draws rows of a table at random, each at most once, and each of those that are left with the same chance. */
+interface RowDraw {
+  /** All rows that were drawn, in the order of the draw. */
+  readonly rows: readonly number[];
+  /** Draws further rows, and returns them: fewer where the table has no more. */
+  more(wanted: number): readonly number[];
+}
+
+/** @param all the number of rows of the table @param seed the same one draws the same rows @public so that tests call it */
+export function drawRows(all: number, seed: number): RowDraw {
+  const random = randomNumbers(seed);
+  const rows: number[] = [];
+  // A shuffle (Fisher and Yates) that stores only the places that were swapped: a table may have 100 million rows.
+  const swapped = new Map<number, number>();
+  return {
+    rows,
+    more(wanted) {
+      const from = rows.length;
+      for (let at = from; at < Math.min(all, from + wanted); at += 1) {
+        const other = at + Math.floor(random() * (all - at));
+        rows.push(swapped.get(other) ?? other);
+        swapped.set(other, swapped.get(at) ?? at);
+      }
+      return rows.slice(from);
+    },
+  };
 }

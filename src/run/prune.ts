@@ -1,3 +1,5 @@
+import type { JobSpec } from "../job/jobfile/job-spec.js";
+import type { Sink } from "../targets/target.js";
 import {
   type GroupChoice,
   type Retention,
@@ -7,21 +9,15 @@ import {
   overParams,
   pinnedRuns,
   planOf,
+  groupRuns,
 } from "./series/prune-choice.js";
 import { numberedRunId, sameSeries, splitRunId } from "./plan/identity.js";
 import type { RunId } from "./plan/plan.js";
-import {
-  type PreviousTable,
-  type PruneOutcome,
-  type Pruning,
-  type Removed,
-  nothingRemoved,
-} from "./lifecycle/pruned-run.js";
+import { type PreviousTable, type Pruning, type Removed, nothingRemoved } from "./lifecycle/pruned-run.js";
 import { openSecondJob } from "./second-job.js";
-import { recordedGroups } from "./history.js";
 import { everyRun, isInFrontOfReaders } from "./lifecycle/recorded-run.js";
-import type { JobContext } from "../flow/context.js";
-import { JobError } from "../base/errors.js";
+import type { OpenedJob, Attempt } from "../flow/context.js";
+import { JobError, orError } from "../base/errors.js";
 
 /** What became of the old runs of some params. */
 export interface PrunedRun {
@@ -55,35 +51,37 @@ export interface SeriesReport {
  * Removes what is stored of old runs of this job's series, and of the predictions of its second model. If
  * only the latter fails, the report says why, and what was removed before.
  */
-export async function pruneRuns(context: JobContext, request: PruneCommand): Promise<PruneReport> {
-  const series = await seriesOf(context);
-  const own = await pruneSeries(context, request, series);
+export async function pruneRuns(opened: OpenedJob, request: PruneCommand): Promise<PruneReport> {
+  const { job, sink, attempt } = opened;
+  const series = await seriesOf(job.spec, sink);
+  const own = await pruneSeries(sink, attempt, request, series);
   const { dryRun } = request;
   try {
-    const second = await pruneSecond(context, request, series);
+    const second = await pruneSecond(opened, request, series);
     return { ...own, dryRun, second, failure: undefined };
   } catch (error) {
-    context.signal.throwIfAborted();
+    attempt.signal.throwIfAborted();
     return { ...own, dryRun, second: undefined, failure: error };
   }
 }
 
 async function pruneSecond(
-  context: JobContext,
+  opened: OpenedJob,
   request: PruneCommand,
   { groups }: Series,
 ): Promise<SeriesReport | undefined> {
-  await using second = await openSecondJob(context);
+  const { job, attempt } = opened;
+  await using second = await openSecondJob(opened);
   // What is missing once the run that it is compared with is over, is missing for good.
   const isOver = overParams(groups);
   const series = {
-    ...(await seriesOf(second)),
+    ...(await seriesOf(second.job.spec, second.sink)),
     isOver: (group: RunGroup) => isOver(planOf(group)?.params ?? {}),
   };
-  if (context.spec.challenger === undefined && series.groups.length === 0) {
+  if (job.spec.challenger === undefined && series.groups.length === 0) {
     return undefined;
   }
-  return await pruneSeries({ ...second, log: context.log }, request, series);
+  return await pruneSeries(second.sink, attempt, request, series);
 }
 
 interface PruneCommand {
@@ -100,8 +98,8 @@ interface Series {
 }
 
 /** Finds the runs of this series. */
-async function seriesOf({ spec, sink }: JobContext): Promise<Series> {
-  const all = await recordedGroups({ spec, sink }, { last: everyRun });
+async function seriesOf(spec: JobSpec, sink: Sink): Promise<Series> {
+  const all = groupRuns(await sink.history({ job: spec.name, last: everyRun }));
   const groups = all.filter((group) => {
     const plan = planOf(group);
     return plan !== undefined && sameSeries(plan.params, spec.params);
@@ -114,25 +112,27 @@ async function seriesOf({ spec, sink }: JobContext): Promise<Series> {
  * run stays. Each run that is pruned leaves a tombstone, so that it is not scored again by itself.
  */
 async function pruneSeries(
-  context: JobContext,
+  sink: Sink,
+  attempt: Attempt,
   { retention, dryRun }: PruneCommand,
   { groups, ...options }: Series,
 ): Promise<SeriesReport> {
   const old: PrunedRun[] = [];
   const choices = choosePruned(groups, retention, options);
   for (const choice of choices) {
-    context.signal.throwIfAborted();
-    const run = await pruneRun(context, { choice, dryRun });
+    attempt.signal.throwIfAborted();
+    const run = await pruneRun(sink, attempt, { choice, dryRun });
     old.push(...(run === undefined ? [] : [run]));
   }
   const choose = (all: readonly PreviousTable[]): PreviousTable[] => choosePrevious(all, retention, groups);
-  const tables = (await context.sink.table?.prunePrevious(choose, dryRun)) ?? [];
+  const tables = (await sink.table?.prunePrevious(choose, dryRun)) ?? [];
   return { old, kept: choices.filter(({ kind }) => kind === "keep").length, tables };
 }
 
 /** Prunes a group that was chosen. undefined: it is not old, or nothing was left of it. */
 async function pruneRun(
-  context: JobContext,
+  sink: Sink,
+  attempt: Attempt,
   { choice, dryRun }: { readonly choice: GroupChoice; readonly dryRun: boolean },
 ): Promise<PrunedRun | undefined> {
   if (choice.kind === "keep") {
@@ -144,33 +144,23 @@ async function pruneRun(
   if (choice.kind === "retain") {
     return { ...about, removed: nothingRemoved, retained: choice.why };
   }
-  const outcome = await orRetained(() =>
-    context.sink.prune({ place, latest: runId, pruning: pruningOf(context, group), dryRun }),
+  const prune = { place, latest: runId, pruning: pruningOf(attempt, group), dryRun };
+  // A folder with files of others, or with damage, stays as it is and does not keep the others from being pruned.
+  const outcome = await orError(
+    () => sink.prune(prune),
+    ({ code }) => code === "OUTPUT_FOREIGN" || code === "OUTPUT_DAMAGED",
   );
-  if (outcome.kind === "retained") {
-    return { ...about, removed: nothingRemoved, retained: outcome.why };
+  if (outcome instanceof JobError || outcome.kind === "retained") {
+    const why = outcome instanceof JobError ? outcome.message : outcome.why;
+    return { ...about, removed: nothingRemoved, retained: why };
   }
-  return choice.again && isNothing(outcome) ? undefined : { ...about, removed: outcome, retained: undefined };
-}
-
-/** A folder with files of others, or with damage, stays as it is and does not keep the others from being pruned. */
-async function orRetained(work: () => Promise<PruneOutcome>): Promise<PruneOutcome> {
-  try {
-    return await work();
-  } catch (error) {
-    if (error instanceof JobError && (error.code === "OUTPUT_FOREIGN" || error.code === "OUTPUT_DAMAGED")) {
-      return { kind: "retained", why: error.message };
-    }
-    throw error;
-  }
-}
-
-function isNothing({ files, tables, rejects, profiles }: Removed): boolean {
-  return files + tables.length + rejects + profiles === 0;
+  const { files, tables, rejects, profiles } = outcome;
+  const isNothing = files + tables.length + rejects + profiles === 0;
+  return choice.again && isNothing ? undefined : { ...about, removed: outcome, retained: undefined };
 }
 
 /** The tombstone of a group: the stored one, or one to store. */
-function pruningOf({ actingUser, dateMs }: JobContext, group: RunGroup): Pruning {
+function pruningOf({ actingUser, dateMs }: Attempt, group: RunGroup): Pruning {
   const { latest, runs } = group;
   const plan = planOf(group);
   if (latest.pruned !== undefined) {

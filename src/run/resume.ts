@@ -1,3 +1,4 @@
+import type { JobSpec } from "../job/jobfile/job-spec.js";
 import type { Model } from "../models/places/place.js";
 import {
   compareListing,
@@ -11,17 +12,15 @@ import {
 } from "./plan/compare.js";
 import type { PlannedShard } from "./plan/plan.js";
 import { shareOf, spanCount, type SpanRange } from "./plan/spans.js";
-import type { AttemptFailure } from "./lifecycle/recorded-run.js";
 import type { LatestRun } from "./lifecycle/lifecycle.js";
 import { replacedBy } from "./lifecycle/published-run.js";
-import type { JobContext } from "../flow/context.js";
-import type { Opening, RunSink, StoredPlan } from "../targets/target.js";
+import type { OpenedJob, Job, Attempt, Log } from "../flow/context.js";
+import type { Opening, RunSink, StoredPlan, Sink } from "../targets/target.js";
 import { modelUri } from "../job/jobfile/model-spec.js";
 import type { Listing } from "../sources/source.js";
 import { exitCodes, JobError } from "../base/errors.js";
 import { isWhole, isWorkedOn, lastFailure } from "./attempt.js";
-import { requireColumns } from "./checked-output.js";
-import { pinGolden, requirePinned } from "./golden.js";
+import { requireColumns, pinGolden, requirePinned } from "./checks.js";
 import { newRunCommand } from "./hints.js";
 import {
   digestsIfThere,
@@ -67,19 +66,19 @@ export interface Resumable {
  * @throws JobError PLAN_CHANGED, MODEL_CHANGED, INPUT_CHANGED (66), those of loading the model, and SPEC_INVALID for limits
  * that may have changed
  */
-export async function checkResumable(context: JobContext, run: RunSink, listing: Listing): Promise<Resumable> {
-  const { worker, steal } = context;
+export async function checkResumable(opened: OpenedJob, run: RunSink, listing: Listing): Promise<Resumable> {
+  const { job, sink, input, models, attempt, reporter } = opened;
   const { plan } = run;
-  const share = steal ? { from: 0, to: spanCount(plan) } : shareOf(spanCount(plan), worker);
+  const share = attempt.steal ? { from: 0, to: spanCount(plan) } : shareOf(spanCount(plan), attempt.worker);
   // Answers of a language model are counted, and compared, before the run is finished.
   const isIdle = plan.request.prompt === undefined && pendingRows(run, share) === 0;
-  checkSpec(context, run); // before the model is loaded, so that a change is reported at once
-  requireColumns(context, plan.contract);
-  const planned = plannedModel(context, plan);
-  const model = isIdle ? undefined : (await openPinnedModel(context, planned)).model;
-  const digests = model === undefined ? await digestsIfThere(context, planned) : digestsOf(model);
-  const shardsUnplanned = checkPins(context, run, { listed: listing.shards, ...digests });
-  requirePinned(plan, isIdle ? undefined : await pinGolden(context));
+  checkSpec(job, sink, run); // before the model is loaded, so that a change is reported at once
+  requireColumns(job, plan.contract);
+  const planned = plannedModel(job.spec, plan);
+  const model = isIdle ? undefined : (await openPinnedModel(job, models, planned)).model;
+  const digests = model === undefined ? await digestsIfThere(job, models, planned) : digestsOf(model);
+  const shardsUnplanned = checkPins(job, sink, reporter.log, run, { listed: listing.shards, ...digests });
+  requirePinned(plan, isIdle ? undefined : await pinGolden(job, input, attempt.signal));
   return { model, shardsUnplanned };
 }
 
@@ -87,39 +86,39 @@ export async function checkResumable(context: JobContext, run: RunSink, listing:
  * Checks that spec, model, tokenizers and input of a published run are those of its plan.
  * @throws JobError PLAN_CHANGED, MODEL_CHANGED, INPUT_CHANGED (66)
  */
-export async function checkPublished(context: JobContext, run: RunSink, listing: Listing): Promise<void> {
-  checkSpec(context, run);
-  checkPins(context, run, { listed: listing.shards, ...(await digestsIfThere(context)) });
+export async function checkPublished(opened: OpenedJob, run: RunSink, listing: Listing): Promise<void> {
+  const { job, sink, models, reporter } = opened;
+  checkSpec(job, sink, run);
+  checkPins(job, sink, reporter.log, run, { listed: listing.shards, ...(await digestsIfThere(job, models)) });
 }
 
 /** Checks that the spec is still that of the plan. @throws JobError PLAN_CHANGED (66), naming the keys that changed */
-export function checkSpec(context: JobContext, run: PlannedRun): void {
-  const { spec, sink } = context;
+export function checkSpec(job: Job, sink: Sink, run: PlannedRun): void {
   const { lines, isElsewhere } = compareTargets(run.plan.target, sink.planTarget);
-  const differences = [...compareSpec(run.plan, spec), ...lines];
+  const differences = [...compareSpec(run.plan, job.spec), ...lines];
   if (differences.length > 0) {
     const found = `comparing the spec with the plan of ${nameOf(run)}: ${differences.join("; ")}`;
-    const hint = isElsewhere ? elsewhereHint(context, run) : hintOf(context, run);
+    const hint = isElsewhere ? elsewhereHint(job, sink, run) : hintOf(job, sink, run);
     throw new JobError("PLAN_CHANGED", found, { hint });
   }
 }
 
 /** Refuses a run of another job with the same name, whose rows are elsewhere. @throws JobError PLAN_CHANGED */
-export function refuseElsewhere(context: JobContext, run: PlannedRun): void {
-  if (compareTargets(run.plan.target, context.sink.planTarget).isElsewhere) {
-    checkSpec(context, run);
+export function refuseElsewhere(job: Job, sink: Sink, run: PlannedRun): void {
+  if (compareTargets(run.plan.target, sink.planTarget).isElsewhere) {
+    checkSpec(job, sink, run);
   }
 }
 
 /** Opens a run that `refuseElsewhere` admits. @throws JobError also those of `Sink.open` */
-export async function openOwn(context: JobContext, stored: StoredPlan, how?: Opening): Promise<RunSink> {
-  const run = await context.sink.open(stored, how);
-  refuseElsewhere(context, run);
+export async function openOwn(job: Job, sink: Sink, stored: StoredPlan, how?: Opening): Promise<RunSink> {
+  const run = await sink.open(stored, how);
+  refuseElsewhere(job, sink, run);
   return run;
 }
 
 /** Finds the latest run of the job's params. @param act what it is for: "discarding" @throws JobError USAGE if there is none */
-export async function findPlanned({ spec, sink, base, command }: JobContext, act: string): Promise<StoredPlan> {
+export async function findPlanned({ spec, base, command }: Job, sink: Sink, act: string): Promise<StoredPlan> {
   const stored = await sink.find(base);
   if (stored === undefined) {
     throw new JobError("USAGE", `${act} run ${base}: it is not planned`, {
@@ -130,16 +129,16 @@ export async function findPlanned({ spec, sink, base, command }: JobContext, act
 }
 
 /** The hint for a run of another table: the other job keeps the name, or it would score and add its rows again. */
-function elsewhereHint(context: JobContext, run: PlannedRun): string {
-  const { runId, job, target } = run.plan;
+function elsewhereHint(job: Job, sink: Sink, run: PlannedRun): string {
+  const { runId, job: name, target } = run.plan;
   const table = String(target["table"]);
-  const shared = `if another job is called ${job}, too, give this job another name: the other one has run ${runId} for ${table}`;
+  const shared = `if another job is called ${name}, too, give this job another name: the other one has run ${runId} for ${table}`;
   if (run.state.kind === "published") {
-    return hintOf(context, run, [shared]);
+    return hintOf(job, sink, run, [shared]);
   }
-  const again = newRunCommand(context, run.plan);
+  const again = newRunCommand(job, run.plan);
   return run.state.kind === "discarded"
-    ? `${shared}; else score again, into ${context.sink.target}: ${again}`
+    ? `${shared}; else score again, into ${sink.target}: ${again}`
     : `${shared}\n    else name ${table} again and run again\n    or, if ${table} is gone, abandon this run, and start over: ${again}`;
 }
 
@@ -148,23 +147,22 @@ function elsewhereHint(context: JobContext, run: PlannedRun): string {
  * error that such a change cures, nothing is committed, and no other attempt may be working on the run. Not where
  * answers were paid for, which the old run keeps, nor where the target differs: another job may have the same name.
  */
-export async function hasOnlyFailed(context: JobContext, { plan, spans }: RunSink): Promise<boolean> {
-  const { spec, sink, worker } = context;
+export async function hasOnlyFailed(
+  spec: JobSpec,
+  sink: Sink,
+  attempt: Attempt,
+  { plan, spans }: RunSink,
+): Promise<boolean> {
+  const codes: Readonly<Record<string, number>> = exitCodes;
   return (
-    worker.count === 1 &&
+    attempt.worker.count === 1 &&
     spans.size === 0 &&
     spec.model.prompt === undefined &&
     plan.request.prompt === undefined &&
     compareTargets(plan.target, sink.planTarget).lines.length === 0 &&
-    isCorrectable(await lastFailure(sink, plan.runId)) &&
-    !(await isWorkedOn(context, plan.runId))
+    [64, 65].includes(codes[(await lastFailure(sink, plan.runId))?.code ?? ""] ?? 0) && // a person has to correct what ended it
+    !(await isWorkedOn(sink, attempt, plan.runId))
   );
-}
-
-/** Whether a person has to correct what ended the attempt: the spec, the data or a permission. */
-function isCorrectable(failure: AttemptFailure | undefined): boolean {
-  const codes: Readonly<Record<string, number>> = exitCodes;
-  return failure !== undefined && [64, 65].includes(codes[failure.code] ?? 0);
 }
 
 function nameOf({ state }: PlannedRun): string {
@@ -176,15 +174,17 @@ function nameOf({ state }: PlannedRun): string {
  * @throws JobError INPUT_CHANGED or MODEL_CHANGED (66), saying exactly what changed
  */
 export function checkPins(
-  context: JobContext,
+  job: Job,
+  sink: Sink,
+  log: Log,
   run: RunSink,
   now: FoundDigests & { readonly listed: readonly ListedShard[] },
 ): number {
-  const { spec, log } = context;
+  const { spec } = job;
   const { plan } = run;
   const changedModel = (what: string, difference: string): JobError =>
     new JobError("MODEL_CHANGED", `comparing ${what} with the plan of ${nameOf(run)}: ${difference}`, {
-      hint: hintOf(context, run),
+      hint: hintOf(job, sink, run),
     });
   if (now.modelSha256 !== undefined && now.modelSha256 !== plan.model.sha256) {
     throw changedModel(
@@ -203,7 +203,7 @@ export function checkPins(
   const change = compareListing(plan, now.listed);
   const broken = run.state.kind === "published" ? { ...change, missing: [] } : { ...pendingOf(run, change), added: [] };
   if (broken.added.length + broken.missing.length + broken.changed.length > 0) {
-    throw changedInput(context, run, { broken, listed: now.listed });
+    throw changedInput(job, sink, run, { broken, listed: now.listed });
   }
   if (change.added.length > 0) {
     const added = describe({ added: change.added, missing: [], changed: [] });
@@ -219,7 +219,8 @@ export function checkPins(
 
 /** Makes the error for changed shards; it says what is different in the first one. */
 function changedInput(
-  context: JobContext,
+  job: Job,
+  sink: Sink,
   run: RunSink,
   { broken, listed }: { readonly broken: ListingChange; readonly listed: readonly ListedShard[] },
 ): JobError {
@@ -231,12 +232,12 @@ function changedInput(
   const [first] = changed;
   const differs = describe(broken, first && pinDifference(first.shard, first.now));
   const restore = first === undefined ? restoreAll : restoreHint(first.shard);
-  const touch = changed.map(({ shard, now }) => touchHint(shard, now, context.pathOf(shard.uri)));
+  const touch = changed.map(({ shard, now }) => touchHint(shard, now, job.pathOf(shard.uri)));
   const isOnlyTouched = broken.added.length + broken.missing.length === 0 && !touch.includes(undefined);
   const commands = isOnlyTouched ? touch.filter((line) => line !== undefined) : [];
   const more = commands.length > shownLimit ? [`and so on, ${commands.length - shownLimit} more files`] : [];
   return new JobError("INPUT_CHANGED", `comparing the input with the plan of ${nameOf(run)}: ${differs}`, {
-    hint: hintOf(context, run, [
+    hint: hintOf(job, sink, run, [
       ...(run.state.kind === "published" ? [] : [restore]),
       ...commands.slice(0, shownLimit),
       ...more,
@@ -248,12 +249,13 @@ const restoreAll = "restore what was planned and run again";
 
 /** Returns the hint for a difference. @param restore how to undo it */
 function hintOf(
-  context: Pick<JobContext, "sink" | "command">,
+  job: Job,
+  sink: Sink,
   { plan, state }: PlannedRun,
   restore: readonly string[] = state.kind === "published" ? [] : [restoreAll],
 ): string {
   const asItIs = "with the current input, model and spec";
-  const adds = replacedBy(context.sink.planTarget) === "nothing";
+  const adds = replacedBy(sink.planTarget) === "nothing";
   const lines =
     state.kind === "published"
       ? [
@@ -262,7 +264,7 @@ function hintOf(
           `to score again ${asItIs}, which ${adds ? "adds to them" : "then replaces them"}`,
         ]
       : [...restore, `to abandon this run, and score ${asItIs}`];
-  return `${lines.join("\n    ")}: ${newRunCommand(context, plan)}${adds ? " --allow-duplicates" : ""}`;
+  return `${lines.join("\n    ")}: ${newRunCommand(job, plan)}${adds ? " --allow-duplicates" : ""}`;
 }
 
 /** Keeps the changes that concern rows that are not committed yet. */

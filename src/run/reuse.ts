@@ -4,7 +4,7 @@ import { type Column, bytesPerValue, showType } from "../columns/types.js";
 import type { FoundModel } from "../models/places/place.js";
 import type { PinnedRun, Plan } from "./plan/plan.js";
 import { type DatedRun, logicalDateOf, pinOf, runsOfSeries } from "./lifecycle/published-run.js";
-import type { JobContext, StoredRowsReader } from "../flow/context.js";
+import type { StoredRowsReader, OpenedJob, Job, Log } from "../flow/context.js";
 import { JobError, exitCodeOf, messageOf } from "../base/errors.js";
 import {
   type HashSeeds,
@@ -18,10 +18,18 @@ import {
 import { type SpanRange, spansOf } from "./plan/spans.js";
 import { pendingRanges } from "../flow/read.js";
 import type { Reuse } from "../flow/pack/row-reuse.js";
-import type { RunSink } from "../targets/target.js";
-import { mebibytes, storedShare } from "../base/memory-budget.js";
+import type { RunSink, Sink } from "../targets/target.js";
+import { mebibytes, storedShare, type MemoryBudget } from "../base/memory-budget.js";
 import { createRowHasher, hashWords } from "../columns/row-hash.js";
 import { createColumnBuilder } from "../columns/columns.js";
+import { sha256Of } from "../base/sha256.js";
+
+interface ReusePlanning {
+  readonly contract: Contract;
+  readonly resolved: FoundModel;
+  /** `--new-run` without `--reuse`. */
+  readonly scoresAll: boolean;
+}
 
 /**
  * Finds the published run whose predictions are reused: the one of the same params, which the new run takes the place of,
@@ -29,10 +37,12 @@ import { createColumnBuilder } from "../columns/columns.js";
  * @throws JobError USAGE for a model without a version, CONTRACT for a key that is no scalar
  */
 export async function planReuse(
-  context: JobContext,
-  { contract, resolved }: { readonly contract: Contract; readonly resolved: FoundModel },
+  job: Job,
+  sink: Sink,
+  log: Log,
+  { contract, resolved, scoresAll }: ReusePlanning,
 ): Promise<PinnedRun | null | undefined> {
-  const { spec, log } = context;
+  const { spec } = job;
   if (contract.reuse === undefined) {
     return undefined;
   }
@@ -44,21 +54,18 @@ export async function planReuse(
     );
   }
   requireScalarKey(contract);
-  if (context.newRun && !context.reuse) {
+  if (scoresAll) {
     log.info("--new-run scores all rows; with --reuse, unchanged rows take their predictions from an earlier run");
     return null;
   }
-  const found = (await ownRun(context)) ?? (await lastOfSeries(context));
+  const ofJob = { job: spec.name, params: spec.params, dateParam: undefined };
+  const own = runsOfSeries(await sink.published("here"), ofJob).at(-1);
+  const found = own ?? (await lastOfSeries(job, sink, log));
   return found === undefined ? null : pinOf(found);
 }
 
-/** The published run of the same params; undefined: there is none. */
-async function ownRun({ spec: { name: job, params }, sink }: JobContext): Promise<DatedRun | undefined> {
-  return runsOfSeries(await sink.published("here"), { job, params, dateParam: undefined }).at(-1);
-}
-
 /** The last published run of the series with an earlier date; undefined: there is none. */
-async function lastOfSeries({ spec, sink, dateParam, log }: JobContext): Promise<DatedRun | undefined> {
+async function lastOfSeries({ spec, dateParam }: Job, sink: Sink, log: Log): Promise<DatedRun | undefined> {
   const date = logicalDateOf({ params: spec.params, dateParam: dateParam ?? null });
   if (dateParam === undefined || date === undefined) {
     log.warn(
@@ -95,61 +102,68 @@ function requireScalarKey({ passthrough, reuse }: Contract): void {
  * @throws JobError USAGE where predictions cost money and not all rows fit
  */
 export async function openReuse(
-  context: JobContext,
+  opened: OpenedJob,
   { run, share }: { readonly run: RunSink; readonly share: SpanRange },
 ): Promise<Reuse | undefined> {
+  const { reporter } = opened;
   const { plan, spans } = run;
   const { contract, reuseFrom } = plan;
   if (contract.reuse === undefined) {
     return undefined;
   }
-  const seeds = seedsOf(context, plan);
-  const timer = timerOf(context);
+  const seeds = seedsOf(plan);
+  const { record } = reporter;
+  const timer = {
+    nowMs: record.stages.nowMs,
+    took(ms: number) {
+      record.comparingMs += ms;
+    },
+  };
   const nothing = { contract, timer, hashing: { seeds } };
   const ranges = pendingRanges(spansOf(plan), spans, share);
   if (reuseFrom === undefined || reuseFrom === null || ranges.length === 0) {
     return nothing;
   }
   const sinceMs = timer.nowMs();
-  const filled = await readPublished(context, plan, { run: reuseFrom, seeds });
+  const filled = await readPublished(opened, plan, { run: reuseFrom, seeds });
   timer.took(timer.nowMs() - sinceMs);
   if (filled === undefined) {
     return nothing;
   }
-  warnOfRest(context, plan, { run: reuseFrom, filled });
+  warnOfRest(reporter.log, plan, { run: reuseFrom, filled });
   const { table, predictions, keys } = filled;
-  context.log.info(`reusing predictions of run ${reuseFrom.runId}: ${count(keys, "row")} with a key of their own`);
+  reporter.log.info(`reusing predictions of run ${reuseFrom.runId}: ${count(keys, "row")} with a key of their own`);
   return { contract, timer, predictions, hashing: { seeds, table } };
 }
 
 /** Reads the rows of a published run into memory; undefined: they cannot be read. */
 async function readPublished(
-  context: JobContext,
+  opened: OpenedJob,
   plan: Plan,
   { run, seeds }: { readonly run: PinnedRun; readonly seeds: HashSeeds },
 ): Promise<FilledTable | undefined> {
-  const { sink, openStoredRows, signal, log } = context;
+  const { sink, attempt, reporter, queries, memory } = opened;
   const { contract } = plan;
   const key = scoredColumns(contract).filter(({ name }) => contract.reuse?.key.includes(name) === true);
   const outputs = contract.outputs.map(({ column: name, type }) => ({ name, type }));
   try {
     const files = await sink.readPublished({ run, columns: [...key, ...outputs, reuseColumn] });
-    await using reader = await openStoredRows({ files, key, outputs });
-    return await fillTable(context, reader, { contract, seeds });
+    await using reader = await queries.openStoredRows({ files, key, outputs });
+    return await fillTable(attempt.signal, memory, reader, { contract, seeds });
   } catch (error) {
-    signal.throwIfAborted();
+    attempt.signal.throwIfAborted();
     // Asking again costs money: where memory, disk or the target may serve another attempt, this one ends.
     if (plan.request.prompt !== undefined && exitCodeOf(error) === 75) {
       throw error;
     }
-    log.warn(`all rows are scored: reusing the predictions of run ${run.runId}: ${messageOf(error)}`);
+    reporter.log.warn(`all rows are scored: reusing the predictions of run ${run.runId}: ${messageOf(error)}`);
     return undefined;
   }
 }
 
 /** Warns of rows that do not fit in memory. @throws JobError USAGE where predictions cost money */
 function warnOfRest(
-  { log }: JobContext,
+  log: Log,
   { request }: Plan,
   { run: { runId }, filled: { left, wholeBytes } }: { readonly run: PinnedRun; readonly filled: FilledTable },
 ): void {
@@ -166,16 +180,6 @@ function warnOfRest(
   log.warn(`${text}, and what belongs to them is scored; with ${memory}, all rows fit`);
 }
 
-/** Measures how long rows are compared. */
-function timerOf({ record }: Pick<JobContext, "record">): Reuse["timer"] {
-  return {
-    nowMs: record.stages.nowMs,
-    took(ms) {
-      record.comparingMs += ms;
-    },
-  };
-}
-
 /** What the hashes of rows depend on besides their values, and how they are made: another number is another hash. */
 const hashVersion = 2;
 
@@ -183,14 +187,14 @@ const hashVersion = 2;
  * What must be equal for predictions to be: the model, and how its inputs and outputs are bound. The digest of a language
  * model covers its prompt, sampling and response.
  */
-function seedsOf({ sha256 }: Pick<JobContext, "sha256">, { model, contract }: Plan): HashSeeds {
+function seedsOf({ model, contract }: Plan): HashSeeds {
   const { inputs, outputs, cast, missing } = contract;
   const { uri, version, tokenizers } = model;
   const served = version === undefined ? null : { uri, version };
   const digests = tokenizers?.map((tokenizer) => tokenizer.sha256) ?? [];
   const identity = { hash: hashVersion, model: model.sha256, served, digests, inputs, outputs, cast, missing };
   const seedOf = (of: keyof HashSeeds): Int32Array => {
-    const digest = sha256(JSON.stringify({ ...identity, of }));
+    const digest = sha256Of(JSON.stringify({ ...identity, of }));
     return Int32Array.from({ length: 4 }, (_, word) => Number.parseInt(digest.slice(word * 8, word * 8 + 8), 16) | 0);
   };
   return { features: seedOf("features"), key: seedOf("key"), predictions: seedOf("predictions") };
@@ -211,7 +215,8 @@ interface FilledTable {
 
 /** Reads stored rows into memory, as many as fit into their share of it. */
 async function fillTable(
-  { memory: { storedBytes }, signal }: Pick<JobContext, "memory" | "signal">,
+  signal: AbortSignal,
+  { storedBytes }: MemoryBudget,
   reader: StoredRowsReader,
   { contract: { outputs }, seeds }: { readonly contract: Pick<Contract, "outputs">; readonly seeds: HashSeeds },
 ): Promise<FilledTable> {

@@ -1,3 +1,4 @@
+import type { JobSpec } from "../job/jobfile/job-spec.js";
 import { versionText } from "./plan/lake-tables.js";
 import { count } from "../base/shown-numbers.js";
 import type { Engine, ServerTraffic } from "../models/engine.js";
@@ -9,35 +10,44 @@ import type { Plan, RunId } from "./plan/plan.js";
 import { shareOf, spanCount, type SpanRange, spansOf, spansToSteal } from "./plan/spans.js";
 import { runStep, type RunStep, supersededBy } from "./lifecycle/lifecycle.js";
 import { rowsOf } from "./lifecycle/span-record.js";
-import type { EngineInfo } from "../report/attempt-record.js";
-import { type RunReport, type ServerReport, type SpendingReport } from "../report/report.js";
+import type { EngineInfo, AttemptRecord } from "../report/attempt-record.js";
+import type { RunReport, ServerReport, SpendingReport } from "../report/report.js";
 import { type BatchSizer, measureEngine, treesText } from "../flow/batch-size.js";
-import type { JobContext } from "../flow/context.js";
+import type { OpenedJob, Attempt, Log } from "../flow/context.js";
 import { pendingRanges } from "../flow/read.js";
 import { openSpanScorer, type ScoringOptions } from "../flow/score.js";
-import type { RunSink, StoredPlan } from "../targets/target.js";
+import type { RunSink, StoredPlan, Sink } from "../targets/target.js";
 import type { Listing } from "../sources/source.js";
-import { assertNever, type Damage, firstError, JobError, messageOf } from "../base/errors.js";
+import { assertNever, type Damage, firstError, JobError, messageOf, orError } from "../base/errors.js";
 import { attemptFacts, isWhole, recordBegun, recordingFailure, recordLateness, runFacts } from "./attempt.js";
-import { aggregatesOf } from "./checked-output.js";
+import { aggregatesOf, checkGolden, requirePinned } from "./checks.js";
 import {
   alreadyComplete,
   checkRejects,
   conclude,
-  orRefusal,
   publishApproved,
   refusePruned,
   reportDecided,
   unlessDiscarded,
+  approveErasure,
+  refusePlannedErasure,
+  unfinishedErasure,
+  isRefusal,
 } from "./conclude.js";
-import { approveErasure, refusePlannedErasure, unfinishedErasure } from "./erasure.js";
-import { checkGolden, requirePinned } from "./golden.js";
 import { spellOut, unfinishedLines, unfinishedRuns } from "./hints.js";
-import { listInput, listPlanned, listPublished, warnOfUnmatched, withInput } from "./input.js";
+import {
+  listInput,
+  listPlanned,
+  listPublished,
+  warnOfUnmatched,
+  withInput,
+  mayNotBeReady,
+  readShards,
+  verifyingInput,
+} from "./input.js";
 import { beginLoading, both, digestsOf, type LoadingEngine, modelOfPlan, openPinnedModel } from "./model.js";
 import { askAhead, beginPaying, spendingReport } from "./paid.js";
 import { planRun } from "./planning.js";
-import { mayNotBeReady, readShards, verifyingSource } from "./read-shards.js";
 import {
   checkPins,
   checkPublished,
@@ -57,23 +67,23 @@ import { scoreWithSecond } from "./second-job.js";
  * again finds the run complete.
  * @throws JobError
  */
-export async function runJob(context: JobContext): Promise<RunReport> {
-  const { sink, base } = context;
+export async function runJob(opened: OpenedJob): Promise<RunReport> {
+  const { job, sink, attempt, reporter } = opened;
   try {
-    const stored = await sink.find(base);
+    const stored = await sink.find(job.base);
     if (stored?.pruned !== undefined) {
-      refusePruned(context, stored.pruned);
-      context.log.info(`planning a new run after ${stored.plan.runId}, which was pruned`);
-      return await startRun(context, nextRunId(stored.pruned.tombstone));
+      refusePruned(job, attempt, stored.pruned);
+      reporter.log.info(`planning a new run after ${stored.plan.runId}, which was pruned`);
+      return await startRun(opened, nextRunId(stored.pruned.tombstone));
     }
-    return stored === undefined ? await startRun(context, base) : await takeUp(context, stored);
+    return stored === undefined ? await startRun(opened, job.base) : await takeUp(opened, stored);
   } catch (thrown) {
     const error = firstError(thrown);
-    const damage = damageOf(context, error);
+    const damage = damageOf(attempt, reporter.record, error);
     if (damage === undefined) {
-      throw spellOut(context, error);
+      throw spellOut(job, error);
     }
-    return await abandon(context, damage.runId as RunId, error);
+    return await abandon(opened, damage.runId as RunId, error);
   }
 }
 
@@ -81,25 +91,27 @@ export async function runJob(context: JobContext): Promise<RunReport> {
  * The damage that `--new-run` replaces; undefined if this attempt has committed spans, whose counts the report would
  * mix with the new run's.
  */
-function damageOf({ newRun, record }: JobContext, error: unknown): Damage | undefined {
+function damageOf({ newRun }: Attempt, record: AttemptRecord, error: unknown): Damage | undefined {
   return newRun && error instanceof JobError && record.counts.spansCommitted === 0 ? error.damage : undefined;
 }
 
-async function abandon(context: JobContext, runId: RunId, why: unknown): Promise<RunReport> {
-  context.record.setReview(undefined); // the next run has none yet
-  context.log.warn(`planning a new run in place of ${runId}: ${messageOf(why)}`);
-  return await startRun(context, nextRunId(runId));
+async function abandon(opened: OpenedJob, runId: RunId, why: unknown): Promise<RunReport> {
+  const { reporter } = opened;
+  reporter.record.setReview(undefined); // the next run has none yet
+  reporter.log.warn(`planning a new run in place of ${runId}: ${messageOf(why)}`);
+  return await startRun(opened, nextRunId(runId));
 }
 
 /** Starts the run after a run. @param state what became of that one: "was discarded" @param held that run, whose place it takes */
 function startAfter(
-  context: JobContext,
+  opened: OpenedJob,
   { plan: { runId } }: RunSink,
   state: string,
   held?: RunSink,
 ): Promise<RunReport> {
-  context.log.info(`planning a new run after ${runId}, which ${state}`);
-  return startRun(context, nextRunId(runId), held);
+  const { reporter } = opened;
+  reporter.log.info(`planning a new run after ${runId}, which ${state}`);
+  return startRun(opened, nextRunId(runId), held);
 }
 
 /**
@@ -107,28 +119,29 @@ function startAfter(
  * @param held the held run, or the unfinished erasure, that it takes the place of. If a person has approved it meanwhile,
  * no run takes its place, and this attempt publishes it.
  */
-async function startRun(context: JobContext, runId: RunId, held?: RunSink): Promise<RunReport> {
-  const { sink, log, record } = context;
-  recordLateness(context, runId);
-  const others = await unfinishedRuns(context);
-  const notBegun = others.filter((other) => context.runsOfCommand?.has(splitRunId(other.runId).base) !== true);
-  for (const line of unfinishedLines(context, notBegun)) {
+async function startRun(opened: OpenedJob, runId: RunId, held?: RunSink): Promise<RunReport> {
+  const { job, sink, input, models, attempt, reporter } = opened;
+  const { log, record } = reporter;
+  recordLateness(sink, attempt, reporter, runId);
+  const others = await unfinishedRuns(job, sink);
+  const notBegun = others.filter((other) => attempt.runsOfCommand?.has(splitRunId(other.runId).base) !== true);
+  for (const line of unfinishedLines(job, notBegun)) {
     log.warn(line);
   }
 
-  const ended = await withInput<RunReport | undefined>(context, async (listing) => {
-    warnOfUnmatched(context, listing);
-    const resolved = await openPinnedModel(context);
-    await using decoder = await context.openDecoder(listing.folders);
+  const ended = await withInput<RunReport | undefined>(opened, async (listing) => {
+    warnOfUnmatched(log, listing);
+    const resolved = await openPinnedModel(job, models);
+    await using decoder = await input.openDecoder(listing.folders);
     const listed = listing.shards;
-    const shards = mayNotBeReady(context, listed) ? await readShards(context, decoder, listed) : undefined;
-    await using loading = beginLoading(context, { listing, model: resolved.model });
+    const shards = mayNotBeReady(job.spec, listed) ? await readShards(opened, decoder, listed) : undefined;
+    await using loading = beginLoading(models, { listing, model: resolved.model });
     const { table } = listing;
-    const input = { runId, shards, listed, table, resolved, decoder, engine: loading.engine };
-    const { plan } = await planRun(context, input);
+    const planning = { runId, shards, listed, table, resolved, decoder, engine: loading.engine };
+    const { plan } = await planRun(opened, planning);
     // Before the plan is stored: a run that was never planned may be repeated with another model or file.
-    await checkGolden(context, { plan, engine: await loading.engine });
-    const stored = await storePlan(context, plan, held);
+    await checkGolden(opened, { plan, engine: await loading.engine });
+    const stored = await storePlan(sink, attempt, plan, held);
     if (stored.plan.runId === held?.plan.runId) {
       return undefined;
     }
@@ -142,26 +155,26 @@ async function startRun(context: JobContext, runId: RunId, held?: RunSink): Prom
     log.info(`planned run ${plan.runId}: ${count(plan.input.rows, "row")} of ${shardCount}${of}, in ${spans}`);
     const run = await sink.open({ ...stored, plan: reuseShards(stored.plan, plan.input.shards) });
     record.setRun(runFacts(run));
-    return await recordingFailure(context, run, async () => {
-      checkSpec(context, run);
-      const model = await modelOfPlan(context, run.plan, resolved.model);
+    return await recordingFailure(sink, attempt, run, async () => {
+      checkSpec(job, sink, run);
+      const model = await modelOfPlan(job, models, run.plan, resolved.model);
       await using reloading =
-        model === resolved.model ? undefined : await reload(context, run.plan, { listing, model, before: loading });
-      const counted = await listPlanned(context, run.plan, listing);
-      const shardsUnplanned = checkPins(context, run, { listed: counted.shards, ...digestsOf(model) });
+        model === resolved.model ? undefined : await reload(opened, run.plan, { listing, model, before: loading });
+      const counted = await listPlanned(job, input.source, run.plan, listing);
+      const shardsUnplanned = checkPins(job, sink, log, run, { listed: counted.shards, ...digestsOf(model) });
       // The run that this command was to open is there: it is not to open another one after it.
       const step = runStep(latestRun(run), false);
       if (step.kind === "compare with plan") {
-        return await alreadyComplete(context, run); // the other attempt has completed it
+        return await alreadyComplete(job, sink, reporter, run); // the other attempt has completed it
       }
       if (step.kind !== "score") {
-        return await takeStep(context, run, step);
+        return await takeStep(opened, run, step);
       }
       const engine = await (reloading ?? loading).engine;
-      return await scoreAndFinish(context, run, { engine, decoder, shardsUnplanned, digests: digestsIn(plan) });
+      return await scoreAndFinish(opened, run, { engine, decoder, shardsUnplanned, digests: digestsIn(plan) });
     });
   });
-  return ended ?? (await takeUp(context, held as StoredPlan));
+  return ended ?? (await takeUp(opened, held as StoredPlan));
 }
 
 /**
@@ -169,7 +182,8 @@ async function startRun(context: JobContext, runId: RunId, held?: RunSink): Prom
  * run can be approved until then. Returns the plan of that run if it was.
  */
 async function storePlan(
-  { sink, actingUser, dateMs }: JobContext,
+  sink: Sink,
+  { actingUser, dateMs }: Attempt,
   plan: Plan,
   held: StoredPlan | undefined,
 ): Promise<StoredPlan> {
@@ -187,14 +201,15 @@ function digestsIn({ input }: Plan): ReadonlyMap<string, string> {
 
 /** Loads the model of the stored plan in place of the one that this attempt has planned with, and checks it. */
 async function reload(
-  context: JobContext,
+  opened: OpenedJob,
   plan: Plan,
   tools: { readonly listing: Listing; readonly model: Model; readonly before: LoadingEngine },
 ): Promise<LoadingEngine> {
+  const { models } = opened;
   await tools.before[Symbol.asyncDispose](); // a process can have one session on a GPU at most
-  const loading = beginLoading(context, tools);
+  const loading = beginLoading(models, tools);
   try {
-    await checkGolden(context, { plan, engine: await loading.engine });
+    await checkGolden(opened, { plan, engine: await loading.engine });
     return loading;
   } catch (error) {
     await loading[Symbol.asyncDispose]();
@@ -202,26 +217,26 @@ async function reload(
   }
 }
 
-async function takeUp(context: JobContext, stored: StoredPlan): Promise<RunReport> {
-  const { newRun } = context;
-  context.record.setRun(runFacts(stored));
-  const run = await context.sink.open(stored);
-  recordLateness(context, run.plan.runId);
-  return await recordingFailure(context, run, async () => {
-    if (!newRun) {
-      refuseElsewhere(context, run);
+async function takeUp(opened: OpenedJob, stored: StoredPlan): Promise<RunReport> {
+  const { job, sink, input, attempt, reporter } = opened;
+  reporter.record.setRun(runFacts(stored));
+  const run = await sink.open(stored);
+  recordLateness(sink, attempt, reporter, run.plan.runId);
+  return await recordingFailure(sink, attempt, run, async () => {
+    if (!attempt.newRun) {
+      refuseElsewhere(job, sink, run);
     }
-    const step = runStep(latestRun(run), newRun);
+    const step = runStep(latestRun(run), attempt.newRun);
     if (step.kind !== "score" && step.kind !== "compare with plan") {
-      return await takeStep(context, run, step);
+      return await takeStep(opened, run, step);
     }
     if (step.kind === "score") {
-      const scoring = resumeScoring(context, run);
-      const report = await (newRun ? orChangedInput(scoring) : scoring);
-      return report instanceof JobError ? await abandon(context, run.plan.runId, report) : report;
+      const scoring = resumeScoring(opened, run);
+      const report = await (attempt.newRun ? orChangedInput(scoring) : scoring);
+      return report instanceof JobError ? await abandon(opened, run.plan.runId, report) : report;
     }
-    await checkPublished(context, run, await listPublished(context, run.plan));
-    return await alreadyComplete(context, run);
+    await checkPublished(opened, run, await listPublished(job, input.source, run.plan));
+    return await alreadyComplete(job, sink, reporter, run);
   });
 }
 
@@ -237,50 +252,51 @@ async function orChangedInput<T>(scoring: Promise<T>): Promise<T | JobError> {
 }
 
 /** Scores what is left of a run; or opens the next run if its plan no longer holds, and that was asked for. */
-async function resumeScoring(context: JobContext, run: RunSink): Promise<RunReport> {
-  const { log, newRun } = context;
+async function resumeScoring(opened: OpenedJob, run: RunSink): Promise<RunReport> {
+  const { job, sink, input, models, attempt, reporter } = opened;
   const { plan } = run;
   let listing: Listing;
   let resumable: Resumable;
   try {
-    listing = await listInput(context, plan);
-    resumable = await checkResumable(context, run, listing);
+    listing = await listInput(job, input.source, plan);
+    resumable = await checkResumable(opened, run, listing);
   } catch (thrown) {
     const error = firstError(thrown);
     const isChange = error instanceof JobError && error.exitCode === 66;
-    if (isChange && (newRun || (await hasOnlyFailed(context, run)))) {
-      return await abandon(context, plan.runId, error);
+    if (isChange && (attempt.newRun || (await hasOnlyFailed(job.spec, sink, attempt, run)))) {
+      return await abandon(opened, plan.runId, error);
     }
     throw error;
   }
 
-  log.info(`resuming run ${plan.runId}: ${run.spans.size} of ${count(spanCount(plan), "span")} committed`);
+  reporter.log.info(`resuming run ${plan.runId}: ${run.spans.size} of ${count(spanCount(plan), "span")} committed`);
   const { model, shardsUnplanned } = resumable;
   if (model === undefined) {
-    return await finishIdleRun(context, run, shardsUnplanned);
+    return await finishIdleRun(opened, run, shardsUnplanned);
   }
-  await (run.spans.size === 0 ? recordBegun(context, plan.runId) : undefined);
-  await using loading = beginLoading(context, { listing, model });
-  await using decoder = await context.openDecoder(listing.folders);
+  await (run.spans.size === 0 ? recordBegun(sink, attempt, plan.runId) : undefined);
+  await using loading = beginLoading(models, { listing, model });
+  await using decoder = await input.openDecoder(listing.folders);
   const engine = await loading.engine;
-  await checkGolden(context, { plan, engine });
-  return await scoreAndFinish(context, run, { decoder, engine, shardsUnplanned, digests: new Map() });
+  await checkGolden(opened, { plan, engine });
+  return await scoreAndFinish(opened, run, { decoder, engine, shardsUnplanned, digests: new Map() });
 }
 
 async function takeStep(
-  context: JobContext,
+  opened: OpenedJob,
   run: RunSink,
   step: Exclude<RunStep, { kind: "score" | "compare with plan" }>,
 ): Promise<RunReport> {
+  const { job } = opened;
   switch (step.kind) {
     case "refuse":
-      throw unfinishedErasure(context, run.plan);
+      throw unfinishedErasure(job, run.plan);
     case "report":
-      return await reportDecided(context, run, step.state);
+      return await reportDecided(opened, run, step.state);
     case "open next":
-      return await startAfter(context, run, step.why, step.inItsPlace ? run : undefined);
+      return await startAfter(opened, run, step.why, step.inItsPlace ? run : undefined);
     case "publish":
-      return await publish(context, run, step);
+      return await publish(opened, run, step);
     default:
       return assertNever(step);
   }
@@ -291,24 +307,25 @@ async function takeStep(
  * whose rows the target refuses, or whose target the spec has changed: from then on, no attempt can publish that run.
  */
 async function publish(
-  context: JobContext,
+  opened: OpenedJob,
   run: RunSink,
   { approve, opensNext }: Extract<RunStep, { kind: "publish" }>,
 ): Promise<RunReport> {
+  const { sink, attempt } = opened;
   const { runId, target } = run.plan;
   if (approve) {
-    await approveErasure(context, run);
+    await approveErasure(sink, run);
   }
-  const differences = compareTargets(target, context.sink.planTarget).lines;
-  if (context.newRun && differences.length > 0) {
-    return await abandon(context, runId, differences.join("; "));
+  const differences = compareTargets(target, sink.planTarget).lines;
+  if (attempt.newRun && differences.length > 0) {
+    return await abandon(opened, runId, differences.join("; "));
   }
-  const publishing = publishApproved(context, run);
-  const report = await (context.newRun ? orRefusal(publishing) : publishing);
+  const publishing = (): Promise<RunReport> => publishApproved(opened, run);
+  const report = await (attempt.newRun ? orError(publishing, isRefusal) : publishing());
   if (report instanceof JobError) {
-    return await abandon(context, runId, report);
+    return await abandon(opened, runId, report);
   }
-  return opensNext ? await startAfter(context, run, "was approved") : report;
+  return opensNext ? await startAfter(opened, run, "was approved") : report;
 }
 
 interface ScoringParts {
@@ -323,65 +340,72 @@ interface ScoringParts {
  * Scores the uncommitted spans of this worker's share, and finishes the run if all spans are committed then. Stops at the
  * next commit if a person discards the run.
  */
-function scoreAndFinish(context: JobContext, run: RunSink, parts: ScoringParts): Promise<RunReport> {
-  const { worker, signal, record } = context;
+function scoreAndFinish(opened: OpenedJob, run: RunSink, parts: ScoringParts): Promise<RunReport> {
+  const { job, sink, models, attempt, reporter, queries } = opened;
   const { decoder, engine, shardsUnplanned, digests } = parts;
   const { plan } = run;
-  return unlessDiscarded(context, run, shardsUnplanned, async () => {
-    const source = verifyingSource(context, { plan, decoder, digests });
-    const share = shareOf(spanCount(plan), worker);
-    recordLateness(context, plan.runId);
-    takeUpRejects(context, run);
+  return unlessDiscarded(opened, run, shardsUnplanned, async () => {
+    const verifying =
+      job.spec.input.verify === "full"
+        ? { ...opened, input: verifyingInput(opened.input, attempt.signal, reporter.log, { plan, decoder, digests }) }
+        : opened;
+    const share = shareOf(spanCount(plan), attempt.worker);
+    recordLateness(sink, attempt, reporter, plan.runId);
+    takeUpRejects(job.spec, reporter.log, run);
+    const { batch_size: batchSize } = job.spec.engine;
     const [writer, measured] = await both(
-      run.begin(attemptFacts(context, engine.provider)),
-      measureEngine(context, plan, { engine, rows: pendingRows(run, share) }),
+      run.begin(attemptFacts(job.spec, attempt, engine.provider)),
+      measureEngine(models.batchLimits, reporter.log, plan, { engine, rows: pendingRows(run, share), batchSize }),
     );
-    signal.throwIfAborted();
-    await using paying = await beginPaying(context, { engine, run });
-    record.startScoring(engineFacts(engine, measured.sizer));
-    await askAhead(context, { run, engine, decoder, source, share });
-    await using aggregates = await aggregatesOf(context, plan);
-    await scoreShares({ ...context, source }, run, { writer, decoder, engine, ...measured, aggregates, share });
+    attempt.signal.throwIfAborted();
+    await using paying = await beginPaying(sink, attempt, reporter.log, { engine, run });
+    reporter.record.startScoring(engineFacts(engine, measured.sizer));
+    await askAhead(verifying, { run, engine, decoder, share });
+    await using aggregates = await aggregatesOf(job, queries, plan);
+    await scoreShares(verifying, run, { writer, decoder, engine, ...measured, aggregates, share });
     await paying?.settle();
-    await scoreWithSecond(context, run, runJob);
-    return await conclude(context, run, shardsUnplanned);
+    await scoreWithSecond(opened, run, runJob);
+    return await conclude(opened, run, shardsUnplanned);
   });
 }
 
 /** Finishes the run if all spans are committed. Needs neither model nor shards, which may be gone. */
-function finishIdleRun(context: JobContext, run: RunSink, shardsUnplanned: number): Promise<RunReport> {
-  return unlessDiscarded(context, run, shardsUnplanned, async () => {
-    takeUpRejects(context, run);
+function finishIdleRun(opened: OpenedJob, run: RunSink, shardsUnplanned: number): Promise<RunReport> {
+  const { job, attempt, reporter } = opened;
+  return unlessDiscarded(opened, run, shardsUnplanned, async () => {
+    takeUpRejects(job.spec, reporter.log, run);
     // Nothing will be committed, so that no part will name a provider.
-    await run.begin(attemptFacts(context, "none"));
-    context.record.startScoring();
+    await run.begin(attemptFacts(job.spec, attempt, "none"));
+    reporter.record.startScoring();
     await (isWhole(run) ? undefined : run.refresh());
-    await scoreWithSecond(context, run, runJob);
-    return await conclude(context, run, shardsUnplanned);
+    await scoreWithSecond(opened, run, runJob);
+    return await conclude(opened, run, shardsUnplanned);
   });
 }
 
 /** Checks the rejected rows of earlier attempts before anything is scored. */
-function takeUpRejects(context: JobContext, run: RunSink): void {
-  checkRejects(context, run);
+function takeUpRejects(spec: JobSpec, log: Log, run: RunSink): void {
+  checkRejects(spec, run);
   const { rejected } = rowsOf(run.spans);
-  if (context.spec.on_bad_row === "fail" && rejected > 0) {
+  if (spec.on_bad_row === "fail" && rejected > 0) {
     const rows = count(rejected, "row");
-    context.log.warn(`${rows} stay rejected: an earlier attempt with on_bad_row: reject committed them`);
+    log.warn(`${rows} stay rejected: an earlier attempt with on_bad_row: reject committed them`);
   }
 }
 
 /** Scores this worker's share, then, with `--steal`, spans that other workers have not committed. */
 async function scoreShares(
-  context: JobContext,
+  opened: OpenedJob,
   run: RunSink,
   { share, ...tools }: Omit<ScoringOptions, "plan" | "reuse"> & { readonly share: SpanRange },
 ): Promise<void> {
-  const { worker, steal, progress, signal, log } = context;
+  const { attempt, reporter } = opened;
+  const { progress, log } = reporter;
+  const { worker, steal, signal } = attempt;
   const { plan } = run;
   const spans = spanCount(plan);
-  const reuse = await openReuse(context, { run, share });
-  await using scorer = openSpanScorer(context, { plan, reuse, ...tools });
+  const reuse = await openReuse(opened, { run, share });
+  await using scorer = openSpanScorer(opened, { plan, reuse, ...tools });
   const score = async (range: SpanRange): Promise<void> => {
     await scorer.score(pendingRanges(spansOf(plan), run.spans, range), rowsOf(run.spans).rejected);
     const missing = pendingRows(run, range);

@@ -5,7 +5,7 @@ import type { Plan, Span } from "./plan/plan.js";
 import { createAttemptRecord } from "../report/attempt-record.js";
 import { silentProgress } from "../report/progress.js";
 import { type BatchSizer, fixedSize, openBatchLimit, sizeWithin } from "../flow/batch-size.js";
-import type { JobContext } from "../flow/context.js";
+import type { OpenedJob } from "../flow/context.js";
 import { type SpanScorer, openSpanScorer } from "../flow/score.js";
 import type { NamedTensor } from "../columns/tensor.js";
 import { rowsOfSpans } from "./plan/spans.js";
@@ -29,21 +29,26 @@ type TakeSpan = (span: Span, output: SpanOutput) => void;
 
 /** Opens what scores spans as a run does, but publishes nothing and adds nothing to the attempt's record. */
 export async function openUnpublished(
-  context: JobContext,
+  opened: OpenedJob,
   { plan, engine, decoder, sizer, countsRejects = false }: UnpublishedRun,
   take: TakeSpan,
 ): Promise<SpanScorer> {
+  const { job, models, attempt, reporter } = opened;
   const { contract, model } = plan;
-  const { batch_size: size } = context.spec.engine;
+  const { batch_size: size } = job.spec.engine;
   const given =
     sizer ?? fixedSize(contract.fixedBatchRows ?? Math.min(plan.commitRows, size === "auto" ? batchRows : size));
-  const batchLimit = await openBatchLimit(context, { engine, contract, modelSha256: model.sha256 });
-  const { info } = context.record;
-  const quiet: JobContext = {
-    ...context,
-    spec: countsRejects ? context.spec : { ...context.spec, on_bad_row: "reject", max_rejects: "100%" },
-    progress: silentProgress,
-    record: createAttemptRecord({ info, nowMs: context.nowMs, dateMs: context.dateMs }), // not of the run
+  const batchLimit = await openBatchLimit(models.batchLimits, reporter.log, {
+    engine,
+    contract,
+    modelSha256: model.sha256,
+  });
+  const { info } = reporter.record;
+  const record = createAttemptRecord({ info, nowMs: attempt.nowMs, dateMs: attempt.dateMs }); // not of the run
+  const quiet: OpenedJob = {
+    ...opened,
+    job: countsRejects ? job : { ...job, spec: { ...job.spec, on_bad_row: "reject", max_rejects: "100%" } },
+    reporter: { ...reporter, progress: silentProgress, record },
   };
   const writer = {
     commit: (span: Span, output: SpanOutput) => {
@@ -57,11 +62,11 @@ export async function openUnpublished(
 
 /** Scores rows as a run does, and publishes nothing. @param ranges whole spans, in order */
 export async function scoreWithoutPublishing(
-  context: JobContext,
+  opened: OpenedJob,
   run: UnpublishedRun & { readonly ranges: readonly RowRange[]; readonly rejectedRows?: number | undefined },
   take: TakeSpan,
 ): Promise<void> {
-  await using scorer = await openUnpublished(context, { ...run, countsRejects: run.rejectedRows !== undefined }, take);
+  await using scorer = await openUnpublished(opened, { ...run, countsRejects: run.rejectedRows !== undefined }, take);
   await scorer.score(run.ranges, run.rejectedRows ?? 0);
 }
 
@@ -96,7 +101,7 @@ interface SampleOptions {
 
 /** Reads rows that are spread over ranges of a run. Nothing is asked. */
 export async function sampleRows(
-  context: JobContext,
+  opened: OpenedJob,
   { plan, engine, decoder, ranges, count }: SampleOptions,
 ): Promise<RowSample> {
   const size = Math.ceil(count / places);
@@ -117,7 +122,7 @@ export async function sampleRows(
     const before = rows.length;
     let read = 0;
     await scoreWithoutPublishing(
-      context,
+      opened,
       { plan: blocks, engine: collecting, decoder, ranges: [range] },
       ({ rowStart, rowEnd }) => {
         read += rowEnd - rowStart;

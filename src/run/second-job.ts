@@ -4,7 +4,7 @@ import type { Plan } from "./plan/plan.js";
 import { spanCount } from "./plan/spans.js";
 import type { StoredSpans } from "./lifecycle/span-record.js";
 import type { RunComparison } from "./lifecycle/erasure.js";
-import type { JobContext, RowJoiner } from "../flow/context.js";
+import type { Models, OpenedJob, RowJoiner } from "../flow/context.js";
 import { comparisonDocument, verdictDocument } from "../stores/ledger.js";
 import type { RunSink, StoredPlan } from "../targets/target.js";
 import { challengerKeys } from "../job/jobfile/model-spec.js";
@@ -15,8 +15,14 @@ import { isWhole } from "./attempt.js";
 import { plannedFiles } from "./input.js";
 
 /** Opens the job that scores the same rows with the challenger, into a place beside the output. */
-export async function openSecondJob(context: JobContext): Promise<JobContext & AsyncDisposable> {
-  return { ...context, ...(await context.openSecondJob()), newRun: false };
+export async function openSecondJob(opened: OpenedJob): Promise<OpenedJob & AsyncDisposable> {
+  const second = await opened.openSecondJob();
+  return {
+    ...opened,
+    ...second,
+    job: { ...opened.job, ...second.job },
+    attempt: { ...opened.attempt, newRun: false },
+  };
 }
 
 /** Runs `work` for a challenger and rewrites its errors: keys such as `model.path` become `challenger.path`. */
@@ -38,14 +44,15 @@ export async function forSecond<T>(work: () => Promise<T>): Promise<T> {
  * wrong ends no run.
  */
 export async function scoreWithSecond(
-  context: JobContext,
+  opened: OpenedJob,
   run: RunSink,
-  runJob: (job: JobContext) => Promise<unknown>,
+  runJob: (second: OpenedJob) => Promise<unknown>,
 ): Promise<void> {
-  const { sink, signal, log } = context;
+  const { sink } = opened;
+  const { log } = opened.reporter;
   const { plan } = run;
   const { runId } = plan;
-  if (context.spec.challenger === undefined || run.state.kind !== "unfinished") {
+  if (opened.job.spec.challenger === undefined || run.state.kind !== "unfinished") {
     return;
   }
   try {
@@ -54,13 +61,13 @@ export async function scoreWithSecond(
     if (known !== undefined || verdict !== undefined) {
       return;
     }
-    await using job = await openSecondJob(context);
+    await using second = await openSecondJob(opened);
     const steal = isWhole(run);
     log.info("scoring the same rows with the challenger");
-    await forSecond(() => scoreRows({ ...job, steal }, plan, runJob));
-    await (steal ? storeResult(context, run, job) : undefined);
+    await forSecond(() => scoreRows({ ...second, attempt: { ...second.attempt, steal } }, plan, runJob));
+    await (steal ? storeResult(opened, run, second) : undefined);
   } catch (error) {
-    signal.throwIfAborted();
+    opened.attempt.signal.throwIfAborted();
     if ((await sink.ledger.read(runId, comparisonDocument).catch(() => undefined)) !== undefined) {
       return; // another worker has compared them, and has moved what this one was reading
     }
@@ -72,15 +79,21 @@ export async function scoreWithSecond(
  * Carries out the challenger's run; a new one where the last one was of other rows, of a model that has changed since, or
  * is damaged.
  */
-async function scoreRows(job: JobContext, plan: Plan, runJob: (job: JobContext) => Promise<unknown>): Promise<void> {
-  const spec = { ...job.spec, commit_rows: plan.commitRows };
+async function scoreRows(
+  second: OpenedJob,
+  plan: Plan,
+  runJob: (second: OpenedJob) => Promise<unknown>,
+): Promise<void> {
+  const { sink, attempt } = second;
+  const job = { ...second.job, spec: { ...second.job.spec, commit_rows: plan.commitRows } };
+  const { source } = second.input;
   // The files of the table that the run reads, at its version, whatever is the newest by now.
-  const list: Source["list"] = async (patterns) =>
-    plannedFiles(await job.source.list(patterns, plan.input.table), plan);
-  const source: Source = { ...job.source, list };
-  const run = async (newRun: boolean): Promise<unknown> => await runJob({ ...job, spec, source, newRun });
+  const list: Source["list"] = async (patterns) => plannedFiles(await source.list(patterns, plan.input.table), plan);
+  const input = { ...second.input, source: { ...source, list } };
+  const run = async (newRun: boolean): Promise<unknown> =>
+    await runJob({ ...second, job, input, attempt: { ...attempt, newRun } });
   try {
-    await run(await isOutdated(job, await job.sink.find(job.base), plan));
+    await run(await isOutdated(second.models, await sink.find(job.base), plan));
   } catch (error) {
     if (!(error instanceof JobError) || error.exitCode !== 66) {
       throw error;
@@ -90,7 +103,7 @@ async function scoreRows(job: JobContext, plan: Plan, runJob: (job: JobContext) 
 }
 
 /** Whether the last run of the challenger has no predictions of it for the rows of a plan. */
-async function isOutdated(job: JobContext, stored: StoredPlan | undefined, plan: Plan): Promise<boolean> {
+async function isOutdated({ resolveModel }: Models, stored: StoredPlan | undefined, plan: Plan): Promise<boolean> {
   if (stored === undefined) {
     return false;
   }
@@ -99,7 +112,7 @@ async function isOutdated(job: JobContext, stored: StoredPlan | undefined, plan:
     return true;
   }
   // A run that is complete asks neither a registry nor a server.
-  const { model, version } = await job.resolveModel(undefined);
+  const { model, version } = await resolveModel();
   return model.sha256 !== last.model.sha256 || version !== last.model.version;
 }
 
@@ -108,8 +121,7 @@ export function hasSameRows({ input: one, ...planned }: Plan, { input: other, ..
   return planned.commitRows === plan.commitRows && JSON.stringify(one.shards) === JSON.stringify(other.shards);
 }
 
-async function storeResult(context: JobContext, champion: RunSink, job: JobContext): Promise<void> {
-  const { sink } = job;
+async function storeResult(opened: OpenedJob, champion: RunSink, { job, sink }: OpenedJob): Promise<void> {
   const stored = await sink.find(job.base);
   if (stored === undefined || stored.pruned !== undefined) {
     throw new Error(`${sink.target} has no run`);
@@ -122,9 +134,9 @@ async function storeResult(context: JobContext, champion: RunSink, job: JobConte
   if (!hasSameRows(plan, champion.plan)) {
     throw new Error("the input has changed since the run was planned");
   }
-  const compared = await compareRuns(context, champion, run);
+  const compared = await compareRuns(opened, champion, run);
   const { uri: model, sha256, version } = plan.model;
-  await context.sink.ledger.create(champion, comparisonDocument, {
+  await opened.sink.ledger.create(champion, comparisonDocument, {
     model,
     sha256,
     ...(version === undefined ? {} : { version }),
@@ -138,7 +150,7 @@ const mostShown = 3;
 
 /** Compares two runs of the same rows: by row where rows are in files, by key where they are in tables. */
 async function compareRuns(
-  { spec, sink, openRowJoiner }: JobContext,
+  { job: { spec }, sink, queries }: OpenedJob,
   champion: RunSink,
   challenger: RunSink,
 ): Promise<Pick<RunComparison, "tolerance" | "compared" | "missed" | "repeated" | "columns" | "apart">> {
@@ -156,7 +168,7 @@ async function compareRuns(
     throw new Error("no column of the table tells one row from another: name one in output.columns");
   }
   const [a, b] = [await champion.read(key), await challenger.read(key)];
-  await using joiner = await openRowJoiner([a.folder, b.folder]);
+  await using joiner = await queries.openRowJoiner([a.folder, b.folder]);
   await joiner.loadRejected("a", rejectedRows(champion));
   await joiner.loadRejected("b", rejectedRows(challenger));
   if ("spans" in a && "spans" in b) {

@@ -4,7 +4,7 @@ import type { PinnedRun } from "#src/run/plan/plan.js";
 import { runProfileText } from "#src/run/lifecycle/profile-text.js";
 import type { PublishedRun } from "#src/run/lifecycle/published-run.js";
 import { columnStats } from "#src/report/column-stats.js";
-import { runStats } from "#src/run/history.js";
+import { runStats } from "#src/run/state.js";
 import { runHere } from "../support/cli.js";
 import { scratch } from "../support/job.js";
 import { fewRows, lastJson, nightlyJob } from "../support/nights.js";
@@ -124,9 +124,9 @@ describe("statistics of a column", () => {
       },
     };
     const params = { ds: "2026-11-23", hour: "2026-11-23T05:00" };
-    const context = { spec: { name: "daily", params }, sink, sha256: () => "0".repeat(64), dateParam: "ds" };
+    const job = { spec: { name: "daily", params }, dateParam: "ds" };
     const found = async (runId: string): Promise<string | undefined> =>
-      (await runStats(context as never, runId))?.profile.runId;
+      (await runStats(job as never, sink as never, runId))?.profile.runId;
     expect(await found("daily-05")).toBe("daily-05");
     expect(await found("daily-06")).toBe("daily-06");
     expect(await found("daily-07")).toBeUndefined();

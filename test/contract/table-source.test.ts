@@ -101,7 +101,7 @@ async function runOver(
   const more = { commit_rows: 1000, checks: { on_fail: "warn" } };
   const spec = await writeLakeJob(folder, { table: "t", columns: carried, input, more });
   await using job = await openJob(spec, { param: [] });
-  return await runJob({ ...job, source: memorySource(folder, files) });
+  return await runJob({ ...job, input: { ...job.input, source: memorySource(folder, files) } });
 }
 
 test.each(Array.from({ length: torture ? 100 : 6 }, (_, seed) => seed))(

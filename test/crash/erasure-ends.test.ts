@@ -3,8 +3,9 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { rowFinders } from "#src/cli/commands/erase.js";
 import { openJob } from "#src/job/job-context.js";
+import { sha256Of } from "#src/base/sha256.js";
 import { runIdOf } from "#src/run/plan/identity.js";
-import { approveErasure } from "#src/run/erasure.js";
+import { approveErasure } from "#src/run/conclude.js";
 import { eraseRows } from "#src/run/erase.js";
 import { type CliResult, expectEnd, runHere } from "../support/cli.js";
 import { holdCommand } from "../support/faulty.js";
@@ -231,9 +232,9 @@ test("an erasure whose rows are replaced by another one, while it reads them, sa
   const found = new Set<number>();
   const openFinder = rowFinders(keys, { memoryBytes: 2 ** 28, found });
   const openHere = (): ReturnType<typeof openJob> => openJob(join(folder, "job.yaml"), { param: [`ds=${date}`] });
-  await using job = await openHere();
+  await using opened = await openHere();
 
-  const [run] = await eraseRows(job, {
+  const [run] = await eraseRows(opened, {
     keys,
     dryRun: false,
     found,
@@ -241,9 +242,9 @@ test("an erasure whose rows are replaced by another one, while it reads them, sa
     openJob: openHere,
     async openFinder(of, types) {
       // The other one goes on, and has removed a part of its source by now.
-      const { spec, sink, sha256 } = job;
-      const stored = (await sink.find(runIdOf(spec.name, spec.params, sha256))) ?? expect.fail("no run");
-      await approveErasure(job, await sink.open(stored));
+      const { job, sink } = opened;
+      const stored = (await sink.find(runIdOf(job.spec.name, job.spec.params, sha256Of))) ?? expect.fail("no run");
+      await approveErasure(sink, await sink.open(stored));
       for (const name of await readdir(night.out)) {
         await (name.startsWith("part-00001.") ? rm(join(night.out, name)) : undefined);
       }

@@ -20,14 +20,17 @@ const reader = await (await DuckDBInstance.create(":memory:", settings)).connect
 
 // Loading a model takes longer than scoring a small shard.
 const first = await openJob(join(folder, "pinned.yaml"), { param: [] });
-const resolved = await first.resolveModel();
-const engine = await first.openEngine(resolved.model, { inputBytes: 0 });
+const resolved = await first.models.resolveModel();
+const engine = await first.models.openEngine(resolved.model, { inputBytes: 0 });
 const lent = { ...engine, [Symbol.asyncDispose]: async () => {} };
 
 async function run(verify) {
   const job = await openJob(join(folder, `${verify}.yaml`), { param: [] });
   try {
-    await runJob({ ...job, resolveModel: async () => resolved, openEngine: async () => lent });
+    await runJob({
+      ...job,
+      models: { ...job.models, resolveModel: async () => resolved, openEngine: async () => lent },
+    });
   } finally {
     await job[Symbol.asyncDispose]();
   }

@@ -1,12 +1,12 @@
 import { hostname } from "node:os";
 import { expect, test } from "vitest";
-import type { JobContext } from "#src/flow/context.js";
+import type { Models } from "#src/flow/context.js";
 import { attemptServices } from "#src/job/attempt.js";
 import { resolveOnce, type SharedModels } from "#src/job/model-tools.js";
 import type { FoundModel } from "#src/models/places/place.js";
 import type { PlannedModel } from "#src/run/plan/plan.js";
 
-type ResolveModel = JobContext["resolveModel"];
+type ResolveModel = Models["resolveModel"];
 
 const spec = { path: "models:/churn@champion" } as const;
 const found = (version: string): FoundModel => ({ version }) as FoundModel;

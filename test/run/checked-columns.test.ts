@@ -1,9 +1,9 @@
 import { mkdir, readdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import type { JobContext } from "#src/flow/context.js";
+import type { JobSpec } from "#src/job/jobfile/job-spec.js";
 import type { Contract } from "#src/models/binding/contract.js";
-import { requireColumns } from "#src/run/checked-output.js";
+import { requireColumns } from "#src/run/checks.js";
 import { type CliResult, expectEnd, runHere } from "../support/cli.js";
 import { textRows } from "../support/expressions.js";
 import { identity, smallJob } from "../support/faulty.js";
@@ -23,7 +23,7 @@ const contract = {
 } as unknown as Contract;
 
 const requireLimit = (outputs: object) => (): void => {
-  const spec = { checks: { outputs }, output: {} } as unknown as JobContext["spec"];
+  const spec = { checks: { outputs }, output: {} } as unknown as JobSpec;
   requireColumns({ spec, where: (path) => path.join(".") }, contract);
 };
 
@@ -41,7 +41,7 @@ test("values that a column of whole numbers or booleans can never have are refus
   const limited =
     (column: string, ...values: string[]) =>
     (): void => {
-      const spec = { checks: { outputs: { [column]: { in: values } } }, output: {} } as unknown as JobContext["spec"];
+      const spec = { checks: { outputs: { [column]: { in: values } } }, output: {} } as unknown as JobSpec;
       requireColumns({ spec, where: (path) => path.join(".") }, { ...contract, outputs } as unknown as Contract);
     };
   expect(limited("label", "1", "late")).not.toThrow();
@@ -65,7 +65,7 @@ test("values that a column of whole numbers or booleans can never have are refus
 });
 
 const requireKey = (name: string) => (): void => {
-  const spec = { checks: { outputs: {}, unique: [name] }, output: {} } as unknown as JobContext["spec"];
+  const spec = { checks: { outputs: {}, unique: [name] }, output: {} } as unknown as JobSpec;
   const passthrough = ["parcel_id", "place_north", "place_south"].map((column) => ({
     column,
     source: { name: column, type: "int64" },

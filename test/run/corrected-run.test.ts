@@ -100,7 +100,7 @@ test("a failed run still ends with 66 when its spec changes while another attemp
 test("a run that was stopped by a signal before it committed anything still ends with 66 when its spec changes", async () => {
   const job = await failedRun(scratch.path, 500);
   await using stopped = await openJob(job.spec, { param: [`ds=${day}`] });
-  const stored = await stopped.sink.find(runIdOf("daily", stopped.spec.params, sha256Of));
+  const stored = await stopped.sink.find(runIdOf("daily", stopped.job.spec.params, sha256Of));
   await toldAt(stopped.sink, (stored as StoredPlan).plan.runId).failed(new JobError("SIGTERM", "stopped by SIGTERM"));
   await dailyJob(scratch.path, { commit_rows: 500, input: { columns: { age: "coalesce(age, 0)" } } });
   await job.damage(day);

@@ -97,10 +97,13 @@ async function runTight(
   let opened: TightEngine | undefined;
   const done = await runJob({
     ...job,
-    batchLimits: openBatchLimitCache(log, batchLimits),
-    openEngine: async (model, need) => {
-      opened = tightEngine(await job.openEngine(model, need), tightness);
-      return opened;
+    models: {
+      ...job.models,
+      batchLimits: openBatchLimitCache(log, batchLimits),
+      openEngine: async (model, need) => {
+        opened = tightEngine(await job.models.openEngine(model, need), tightness);
+        return opened;
+      },
     },
   }).then(
     (report) => ({ report, error: undefined }),
@@ -276,10 +279,7 @@ test("each row of a batch is scored or reported once, for any memory limit and a
         };
         const log = { info() {}, warn() {}, debug() {} };
         const batchLimits = { find: () => Promise.resolve(undefined), keep: () => Promise.resolve() };
-        const batchLimit = await openBatchLimit(
-          { log, batchLimits },
-          { engine, contract: emptyContract, modelSha256: "" },
-        );
+        const batchLimit = await openBatchLimit(batchLimits, log, { engine, contract: emptyContract, modelSha256: "" });
         const seen: number[] = [];
         const told: number[] = [];
         const tools = {

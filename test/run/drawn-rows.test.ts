@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { drawRows } from "#src/run/preview-rows.js";
+import { drawRows } from "#src/run/preview.js";
 import { expectEnd, runHere } from "../support/cli.js";
 import { identity, smallJob } from "../support/faulty.js";
 import { scratch } from "../support/job.js";

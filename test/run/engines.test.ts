@@ -27,17 +27,20 @@ async function runElsewhere(answer: (engine: Engine) => Engine["run"], overrides
   await using job = await openJob(spec, { param: [] }, { log });
   const outcome: unknown = await runJob({
     ...job,
-    batchLimits: { find: () => Promise.resolve(undefined), keep: () => Promise.resolve() },
-    async openEngine(model, need) {
-      const engine = await job.openEngine(model, need);
-      const { signature, concurrency } = engine;
-      return {
-        signature,
-        concurrency,
-        provider: "elsewhere",
-        run: answer(engine),
-        [Symbol.asyncDispose]: () => engine[Symbol.asyncDispose](),
-      };
+    models: {
+      ...job.models,
+      batchLimits: { find: () => Promise.resolve(undefined), keep: () => Promise.resolve() },
+      async openEngine(model, need) {
+        const engine = await job.models.openEngine(model, need);
+        const { signature, concurrency } = engine;
+        return {
+          signature,
+          concurrency,
+          provider: "elsewhere",
+          run: answer(engine),
+          [Symbol.asyncDispose]: () => engine[Symbol.asyncDispose](),
+        };
+      },
     },
   }).catch((error: unknown) => error);
   return {

@@ -1,7 +1,7 @@
 import { cp, mkdir, readFile, rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import type { JobContext } from "#src/flow/context.js";
+import type { OpenedJob } from "#src/flow/context.js";
 import { openJob } from "#src/job/job-context.js";
 import { withInput } from "#src/run/input.js";
 import { runJob } from "#src/run/run.js";
@@ -176,25 +176,28 @@ async function waitInVain(lookMs: number): Promise<{ looks: number; said: string
   let now = 0;
   let looks = 0;
   const said: string[] = [];
-  const context = {
-    spec: { input: { path: ["in/*.parquet"], ready: "in/_SUCCESS", wait: 4 * 3600 } },
-    source: {
-      exists: () => {
-        looks += 1;
-        now += lookMs;
-        return Promise.resolve(false);
+  const opened = {
+    job: { spec: { input: { path: ["in/*.parquet"], ready: "in/_SUCCESS", wait: 4 * 3600 } } },
+    input: {
+      source: {
+        exists: () => {
+          looks += 1;
+          now += lookMs;
+          return Promise.resolve(false);
+        },
       },
     },
-    nowMs: () => now,
-    sleep: (ms: number) => {
-      now += ms;
-      return Promise.resolve();
+    attempt: {
+      nowMs: () => now,
+      sleep: (ms: number) => {
+        now += ms;
+        return Promise.resolve();
+      },
     },
-    log: { info: (line: string) => said.push(line) },
-    record: { inputWaitSeconds: 0 },
-  } as unknown as JobContext;
-  const error: unknown = await withInput(context, () => Promise.resolve()).catch((thrown: unknown) => thrown);
-  return { looks, said, hours: context.record.inputWaitSeconds / 3600, error };
+    reporter: { log: { info: (line: string) => said.push(line) }, record: { inputWaitSeconds: 0 } },
+  } as unknown as OpenedJob;
+  const error: unknown = await withInput(opened, () => Promise.resolve()).catch((thrown: unknown) => thrown);
+  return { looks, said, hours: opened.reporter.record.inputWaitSeconds / 3600, error };
 }
 
 describe("a night of waiting", () => {
@@ -234,11 +237,14 @@ async function runWithArrivals(
   const { sink } = job;
   const outcome: unknown = await runJob({
     ...job,
-    async sleep() {
-      const part = left.shift();
-      if (part !== undefined) {
-        await cp(join(parts, `part-0000${part}.parquet`), join(folder, "in", `part-0000${part}.parquet`));
-      }
+    attempt: {
+      ...job.attempt,
+      async sleep() {
+        const part = left.shift();
+        if (part !== undefined) {
+          await cp(join(parts, `part-0000${part}.parquet`), join(folder, "in", `part-0000${part}.parquet`));
+        }
+      },
     },
     sink: {
       ...sink,
@@ -247,9 +253,12 @@ async function runWithArrivals(
         return sink.find(base);
       },
     },
-    openEngine(model, need) {
-      calls.engines += 1;
-      return job.openEngine(model, need);
+    models: {
+      ...job.models,
+      openEngine(model, need) {
+        calls.engines += 1;
+        return job.models.openEngine(model, need);
+      },
     },
   }).catch((error: unknown) => error);
   return { outcome, calls };

@@ -133,13 +133,19 @@ async function modelWorld(folder: string, { rows, commitRows }: ModelPlan): Prom
         return await runJob({
           ...job,
           sink,
-          openDecoder: async (folders) => {
-            decoder ??= job.openDecoder(folders);
-            return { ...(await decoder), [Symbol.asyncDispose]: () => Promise.resolve() };
+          input: {
+            ...job.input,
+            openDecoder: async (folders) => {
+              decoder ??= job.input.openDecoder(folders);
+              return { ...(await decoder), [Symbol.asyncDispose]: () => Promise.resolve() };
+            },
           },
-          openEngine: async (model, need) => {
-            engine ??= job.openEngine(model, need);
-            return { ...(await engine), [Symbol.asyncDispose]: () => Promise.resolve() };
+          models: {
+            ...job.models,
+            openEngine: async (model, need) => {
+              engine ??= job.models.openEngine(model, need);
+              return { ...(await engine), [Symbol.asyncDispose]: () => Promise.resolve() };
+            },
           },
         });
       } finally {

@@ -1,9 +1,9 @@
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import type { JobContext } from "#src/flow/context.js";
+import type { OpenedJob } from "#src/flow/context.js";
 import type { Decoder, ShardFooter } from "#src/formats/format.js";
 import type { ListedShard } from "#src/run/plan/compare.js";
-import { readShards } from "#src/run/read-shards.js";
+import { readShards } from "#src/run/input.js";
 import { writeArrow } from "../support/arrow.js";
 import { expectEnd, runHere } from "../support/cli.js";
 import { scratch } from "../support/job.js";
@@ -20,28 +20,31 @@ const footer: ShardFooter = {
 } as unknown as ShardFooter;
 
 /** Counts how many opened shards are not closed. */
-function contextOf(): { readonly context: JobContext; readonly open: () => number } {
+function inputOf(): { readonly opened: OpenedJob; readonly open: () => number } {
   let open = 0;
-  const context = {
-    spec: { name: "daily", input: { path: ["in/*"], min_rows: 1, verify: "pinned", partitions: {} } },
-    source: {
-      open: ({ uri }: ListedShard) => {
-        open += 1;
-        return Promise.resolve({
-          name: uri,
-          partitions: new Map(),
-          check: () => Promise.resolve(),
-          [Symbol.asyncDispose]: () => {
-            open -= 1;
-            return Promise.resolve();
-          },
-        });
+  const opened = {
+    job: { spec: { name: "daily", input: { path: ["in/*"], min_rows: 1, verify: "pinned", partitions: {} } } },
+    input: {
+      filesAtOnce: (most: number) => Math.min(most, 2),
+      source: {
+        open: ({ uri }: ListedShard) => {
+          open += 1;
+          return Promise.resolve({
+            name: uri,
+            partitions: new Map(),
+            check: () => Promise.resolve(),
+            [Symbol.asyncDispose]: () => {
+              open -= 1;
+              return Promise.resolve();
+            },
+          });
+        },
       },
     },
-    signal: new AbortController().signal,
-    filesAtOnce: (most: number) => Math.min(most, 2),
-  } as unknown as JobContext;
-  return { context, open: () => open };
+    attempt: { signal: new AbortController().signal },
+    reporter: {},
+  } as unknown as OpenedJob;
+  return { opened, open: () => open };
 }
 
 /** A decoder that reads at most so many footers of the shards it is given. */
@@ -55,14 +58,14 @@ const decoderOf = (most: number): Decoder =>
   }) as unknown as Decoder;
 
 test("planning counts the rows of all shards", async () => {
-  const { context, open } = contextOf();
-  expect(await readShards(context, decoderOf(2), listed)).toMatchObject({ rows: 30, shards: [{}, {}, {}] });
+  const { opened, open } = inputOf();
+  expect(await readShards(opened, decoderOf(2), listed)).toMatchObject({ rows: 30, shards: [{}, {}, {}] });
   expect(open()).toBe(0);
 });
 
 test("planning fails when a decoder ends before it has read the footers of all shards", async () => {
-  const { context, open } = contextOf();
-  await expect(readShards(context, decoderOf(1), listed)).rejects.toThrow("1 footers came of 2 shards");
+  const { opened, open } = inputOf();
+  await expect(readShards(opened, decoderOf(1), listed)).rejects.toThrow("1 footers came of 2 shards");
   expect(open()).toBe(0);
 });
 

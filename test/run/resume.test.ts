@@ -1,6 +1,6 @@
 import { rm, writeFile } from "node:fs/promises";
 import { expect, test } from "vitest";
-import type { JobContext } from "#src/flow/context.js";
+import type { OpenedJob } from "#src/flow/context.js";
 import { unfinishedRuns } from "#src/run/hints.js";
 import type { Plan } from "#src/run/plan/plan.js";
 import { expectEnd, runHere } from "../support/cli.js";
@@ -158,20 +158,18 @@ postgres.describe("an unfinished run whose rows another run has replaced", () =>
 });
 
 /** A job with unfinished runs of these params, in the order of a sink. */
-function jobWith(dateParam: string | null, ...runs: Record<string, string>[]): JobContext {
+function jobWith(dateParam: string | null, ...runs: Record<string, string>[]): OpenedJob {
   const plans = runs.map(
     (params, index) =>
       ({ runId: `daily-${index}`, params, dateParam, checks: null, target: { kind: "parquet" } }) as unknown as Plan,
   );
   return {
-    spec: { name: "daily", params: {} },
-    sha256: () => "0".repeat(64),
-    command: () => "infer-batch run job.yaml",
+    job: { spec: { name: "daily", params: {} }, command: () => "infer-batch run job.yaml" },
     sink: {
       history: () =>
         Promise.resolve(plans.map((plan) => ({ plan, place: "scores.a", status: "unfinished" })).toReversed()),
     },
-  } as unknown as JobContext;
+  } as unknown as OpenedJob;
 }
 
 test.each([
@@ -189,7 +187,8 @@ test.each([
 ] as const)(
   "unfinished runs are in the order of their dates, then in that of the sink: %s",
   async (_, param, runs, order) => {
-    const found = await unfinishedRuns(jobWith(param, ...runs));
+    const { job, sink } = jobWith(param, ...runs);
+    const found = await unfinishedRuns(job, sink);
     expect(found.map(({ runId }) => runId)).toEqual(order.map((index) => `daily-${index}`));
   },
 );

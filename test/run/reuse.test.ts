@@ -174,8 +174,8 @@ async function scoreWithin(spec: string, rows: number): Promise<{ report: RunRep
   await using job = await openJob(spec, { param: [] }, { attempt: alone });
   const warnings: string[] = [];
   const storedBytes = Math.ceil(rows * (tableRowBytes + Float32Array.BYTES_PER_ELEMENT));
-  const log = { ...job.log, warn: (message: string) => void warnings.push(message) };
-  const report = await runJob({ ...job, log, memory: { ...job.memory, storedBytes } });
+  const log = { ...job.reporter.log, warn: (message: string) => void warnings.push(message) };
+  const report = await runJob({ ...job, reporter: { ...job.reporter, log }, memory: { ...job.memory, storedBytes } });
   return { report, warnings };
 }
 

@@ -216,7 +216,8 @@ export async function scoreLoop(
   const score = mode === "beside" ? scorer({ contract: bound, tensors }, runOf(engine)) : undefined;
   const batchRows = way.fixedBatchRows ?? way.batchRows;
   await scorePieces(
-    { signal: new AbortController().signal, progress, log, record },
+    new AbortController().signal,
+    { progress, log, record },
     {
       contract: bound,
       engine,

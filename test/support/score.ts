@@ -4,7 +4,7 @@ import { type AttemptOptions, openJob } from "#src/job/job-context.js";
 import type { Engine } from "#src/models/engine.js";
 import type { Model } from "#src/models/places/place.js";
 import type { RunReport } from "#src/report/report.js";
-import type { EngineNeed, JobContext } from "#src/flow/context.js";
+import type { EngineNeed, OpenedJob } from "#src/flow/context.js";
 import type { MemoryBudget } from "#src/base/memory-budget.js";
 import { runJob } from "#src/run/run.js";
 import { type CliResult, type HereOrApart, runCommand } from "./cli.js";
@@ -18,7 +18,11 @@ export async function scoreHere(
 ): Promise<RunReport> {
   await using job = await openJob(spec, { param: [] }, { attempt: { ...alone, ...attempt } });
   const memory = { ...job.memory, ...shares };
-  return await runJob({ ...job, memory, openEngine: (model, need) => lendEngine(job, model, need) });
+  return await runJob({
+    ...job,
+    memory,
+    models: { ...job.models, openEngine: (model, need) => lendEngine(job, model, need) },
+  });
 }
 
 interface Kept {
@@ -34,14 +38,14 @@ const mostKept = 8;
  * Starting a thread and loading a model into it takes half of what a run of a few hundred rows does: an engine of one
  * thread stays open for the next run over the same model, in another test, too.
  */
-async function lendEngine({ spec, openEngine }: JobContext, model: Model, need: EngineNeed): Promise<Engine> {
+async function lendEngine({ job: { spec }, models }: OpenedJob, model: Model, need: EngineNeed): Promise<Engine> {
   const { threads, providers, trees } = spec.engine;
   if (threads !== 1 || "sessions" in need) {
-    return await openEngine(model, need);
+    return await models.openEngine(model, need);
   }
   const tokenizers = "served" in model ? [] : model.tokenizers?.map(({ sha256 }) => sha256);
   const key = JSON.stringify([model.sha256, tokenizers, providers, trees]);
-  const one = kept.get(key) ?? { engine: openEngine(model, need), users: 0 };
+  const one = kept.get(key) ?? { engine: models.openEngine(model, need), users: 0 };
   kept.delete(key);
   kept.set(key, one);
   const giveUp = (error: unknown): never => {

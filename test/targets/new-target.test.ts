@@ -1,10 +1,9 @@
 import { expect, test } from "vitest";
 import { openJob } from "#src/job/job-context.js";
 import { approveRun } from "#src/run/decide.js";
-import { runHistory } from "#src/run/history.js";
+import { runHistory, rejectedRows, runState } from "#src/run/state.js";
 import { runJob } from "#src/run/run.js";
-import { rejectedRows, runState } from "#src/run/state.js";
-import type { JobContext } from "#src/flow/context.js";
+import type { OpenedJob } from "#src/flow/context.js";
 import { scratch, writeSpec } from "../support/job.js";
 import { memoryTarget } from "../support/memory-target.js";
 import { fewRows } from "../support/nights.js";
@@ -13,6 +12,8 @@ import { fixtureNamed } from "../support/world.js";
 
 const fixture = fixtureNamed("diabetes-mlp");
 
+const stateOf = ({ job, sink, reporter }: OpenedJob) => runState(job, sink, reporter.log);
+
 /** Runs of a job whose target is of a kind that no spec names. */
 async function jobIntoMemory(overrides: object) {
   const target = memoryTarget();
@@ -20,7 +21,7 @@ async function jobIntoMemory(overrides: object) {
   const spec = await rewrite({});
   /** Does what a command does, as an attempt of its own. */
   const attempt = async <T>(
-    work: (context: JobContext) => Promise<T>,
+    work: (opened: OpenedJob) => Promise<T>,
     { newRun = false, param = [] }: { newRun?: boolean; param?: string[] } = {},
   ): Promise<T> => {
     const options = { worker: { index: 0, count: 1 }, steal: false, newRun };
@@ -40,8 +41,8 @@ test("a target of a new kind takes a run, its status, and a new run, whose rows 
   const next = await attempt(runJob, { newRun: true });
   expect(next).toMatchObject({ status: "complete", runId: expect.stringMatching(/-r2$/) as string });
   expect(rows()).toBe(fixture.rows);
-  expect(await attempt(runState)).toMatchObject({ status: "published", spansPlanned: 3, spansCommitted: 3 });
-  expect(await attempt((context) => collect(rejectedRows(context)))).toEqual([]);
+  expect(await attempt(stateOf)).toMatchObject({ status: "published", spansPlanned: 3, spansCommitted: 3 });
+  expect(await attempt(({ job, sink }) => collect(rejectedRows(job, sink)))).toEqual([]);
 });
 
 test("checks hold a run at a target of a new kind, and a person approves it", async () => {
@@ -50,14 +51,14 @@ test("checks hold a run at a target of a new kind, and a person approves it", as
   expect(await attempt(runJob, first)).toMatchObject({ status: "complete", verdict: { outcome: "publish" } });
   await rewrite(fewRows);
   expect(await attempt(runJob, second)).toMatchObject({ status: "held" });
-  expect(await attempt(runState, second)).toMatchObject({ status: "held" });
+  expect(await attempt(stateOf, second)).toMatchObject({ status: "held" });
   expect(rows()).toBe(fixture.rows);
 
   const request = { by: "ann", reason: undefined, notNormal: false, runId: undefined };
-  const approved = await attempt((context) => approveRun(context, request), second);
+  const approved = await attempt((opened) => approveRun(opened, request), second);
   expect(approved).toMatchObject({ state: "published", rows: { output: 50 } });
   expect(rows()).toBe(fixture.rows + 50);
-  const { runs } = await attempt((context) => runHistory(context, 9), second);
+  const { runs } = await attempt(({ job, sink }) => runHistory(job.spec, sink, 9), second);
   expect(runs.map(({ status, rows: predicted }) => [status, predicted])).toEqual([
     ["published", 50],
     ["published", fixture.rows],

@@ -114,7 +114,7 @@ async function runBackfill(specPath: string, options: BackfillOptions, io: SafeI
       record = begun;
       const about = { loaded, folder: dirname(resolve(specPath)), record, log: valueLog, signal, dateMs: Date.now };
       const report = await reporting({ ...about, metricsPort: undefined }, async (deadline) => {
-        await using job = await openLoaded(loaded, specPath, {
+        await using opened = await openLoaded(loaded, specPath, {
           log: valueLog,
           signal,
           attempt,
@@ -123,7 +123,7 @@ async function runBackfill(specPath: string, options: BackfillOptions, io: SafeI
           jobsAtOnce: order.parallel,
           progress: order.parallel > 1 ? silentProgress : chooseProgress(options, logLine, io.stderr.raw),
         });
-        return await calling(about, deadline, () => runJob(job));
+        return await calling(about, deadline, () => runJob(opened));
       });
       const error = report.decided?.error;
       const modelSha256 = record.run?.modelSha256;

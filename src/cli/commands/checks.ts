@@ -5,7 +5,7 @@ import { type JobOptions, readSpec } from "../../job/reading.js";
 import { roleOf, timesLimit } from "../../checks/check.js";
 import { checkOf } from "../../checks/checks.js";
 import { fitTable } from "../../report/table.js";
-import { type JudgedNights, judgeNights } from "../../run/history.js";
+import { type JudgedNights, judgeNights } from "../../run/state.js";
 
 export const checksCommand: CommandLine = {
   flags: { ...paramFlag, "--last <count>": ["Number of runs to judge", countOf(1000), 60], ...jsonFlag },
@@ -20,8 +20,8 @@ interface ChecksOptions extends JobOptions {
 
 /** Judges published runs as if each were tonight, and prints which columns would have held one. */
 async function checks(spec: string, options: ChecksOptions): Promise<CommandAnswer> {
-  await using job = await openLoaded(await readSpec(spec, options, { standIns: "dates" }), spec);
-  const judged = await judgeNights(job, options.last);
+  await using opened = await openLoaded(await readSpec(spec, options, { standIns: "dates" }), spec);
+  const judged = await judgeNights(opened.job, opened.sink, options.last);
   return { json: () => nightsJson(judged), text: (width) => nightsText(judged, width) };
 }
 

@@ -18,7 +18,7 @@ import { showBytes, showCount, count } from "../../base/shown-numbers.js";
 import { fitTable } from "../../report/table.js";
 import { type ComparedModel, type Comparison, type ModelSpeed, compareModels } from "../../run/compare.js";
 import { openPinnedModel, openTokenizers } from "../../run/model.js";
-import type { JobContext } from "../../flow/context.js";
+import type { Models, OpenedJob, PlacedSpec } from "../../flow/context.js";
 import { isObjectUri, modelUriProblem, objectUriProblem } from "../../job/jobfile/uri.js";
 import { JobError } from "../../base/errors.js";
 import type { SafeIo } from "../io.js";
@@ -52,11 +52,11 @@ interface CompareCommandOptions extends JobOptions {
 
 /** Scores the first rows of a job with two models, and prints how fast they are and how far they agree. */
 async function compare(spec: string, options: CompareCommandOptions, io: SafeIo): Promise<CommandAnswer> {
-  await using job = await openJob(spec, options, { log: createWarningLog(io.stderr) });
-  const [a, b] = await resolveCompared(job, options.model);
+  await using opened = await openJob(spec, options, { log: createWarningLog(io.stderr) });
+  const [a, b] = await resolveCompared(opened, options.model);
   const { limit, tolerance } = options;
-  await using joiner = await job.openRowJoiner([]);
-  const comparison = await compareModels(job, joiner, { one: a, other: b, limit, tolerance });
+  await using joiner = await opened.queries.openRowJoiner([]);
+  const comparison = await compareModels(opened, joiner, { one: a, other: b, limit, tolerance });
   return { json: () => comparisonJson(comparison), text: (width) => comparisonText(comparison, tolerance, width) };
 }
 
@@ -66,7 +66,7 @@ async function compare(spec: string, options: CompareCommandOptions, io: SafeIo)
  * @throws JobError USAGE, and those of `ModelSource.resolve`
  */
 async function resolveCompared(
-  job: JobContext,
+  opened: OpenedJob,
   uris: readonly string[],
 ): Promise<readonly [ComparedModel, ComparedModel]> {
   const [first = "", second, ...more] = uris;
@@ -79,13 +79,13 @@ async function resolveCompared(
     requireModelUri(uri);
   }
   if (second === undefined) {
-    requireModelPath(job.spec, "compare measures models on this machine", {
+    requireModelPath(opened.job.spec, "compare measures models on this machine", {
       hint: "name two models with --model; or name one under `challenger` in the spec: each run compares it with the served model",
     });
   }
   return second === undefined
-    ? [await ownModel(job), await resolveGiven(job, first)]
-    : [await resolveGiven(job, first), await resolveGiven(job, second)];
+    ? [await ownModel(opened.job, opened.models), await resolveGiven(opened, first)]
+    : [await resolveGiven(opened, first), await resolveGiven(opened, second)];
 }
 
 function requireModelUri(uri: string): void {
@@ -97,8 +97,8 @@ function requireModelUri(uri: string): void {
   }
 }
 
-async function ownModel(job: JobContext): Promise<ComparedModel> {
-  const { model, ...about } = await openPinnedModel(job);
+async function ownModel(job: PlacedSpec, models: Models): Promise<ComparedModel> {
+  const { model, ...about } = await openPinnedModel(job, models);
   if (!("path" in model)) {
     throw new TypeError(`${model.name} is on a server`);
   }
@@ -106,13 +106,14 @@ async function ownModel(job: JobContext): Promise<ComparedModel> {
 }
 
 /** A given model takes the inputs of the spec, and so its tokenizers. */
-async function resolveGiven(job: JobContext, path: string): Promise<ComparedModel> {
-  const { spec, log, signal } = job;
-  const services = attemptServices(spec, log, signal);
+async function resolveGiven(opened: OpenedJob, path: string): Promise<ComparedModel> {
+  const { job, models } = opened;
+  const { spec } = job;
+  const services = attemptServices(spec, opened.reporter.log, opened.attempt.signal);
   const folder = process.cwd();
   // `model.sha256` pins the spec's own model only.
   const { file, ...about } = await resolveModel({ ...spec.model, path, sha256: undefined }, { folder, ...services });
-  return { ...about, model: { ...file, tokenizers: await openTokenizers(job) }, isGiven: true };
+  return { ...about, model: { ...file, tokenizers: await openTokenizers(job, models) }, isGiven: true };
 }
 
 function comparisonText(comparison: Comparison, tolerance: number, width: number | undefined): string[] {

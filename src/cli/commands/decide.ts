@@ -7,7 +7,7 @@ import { spellOut } from "../../run/hints.js";
 import { JobError } from "../../base/errors.js";
 import { alone, openLoaded, readRunSpec } from "../../job/job-context.js";
 import type { JobOptions } from "../../job/reading.js";
-import type { JobContext } from "../../flow/context.js";
+import type { OpenedJob } from "../../flow/context.js";
 import { rowsOfRunText } from "../../report/report.js";
 import { printable } from "../../base/texts.js";
 import type { SafeIo } from "../io.js";
@@ -61,7 +61,7 @@ async function decide(
   options: DecideOptions,
   io: SafeIo,
   act: string,
-  work: (context: JobContext, request: DecisionRequest) => Promise<DecisionReport>,
+  work: (opened: OpenedJob, request: DecisionRequest) => Promise<DecisionReport>,
 ): Promise<CommandAnswer> {
   const loaded = await readRunSpec(spec, options);
   const [fromClock] = loaded.clock;
@@ -76,16 +76,19 @@ async function decide(
     );
   }
   const log = createWarningLog(io.stderr);
-  await using job = await openLoaded(loaded, spec, {
+  await using opened = await openLoaded(loaded, spec, {
     log,
     attempt: { ...alone, allowOlder: options.allowOlder === true },
   });
   const { by, reason, run: runId, notNormal = false } = options;
-  const report = await work(job, { by, reason, runId, notNormal }).catch((error: unknown) => {
-    throw spellOut(job, error);
+  const report = await work(opened, { by, reason, runId, notNormal }).catch((error: unknown) => {
+    throw spellOut(opened.job, error);
   });
-  await reportDecision({ loaded, folder: dirname(resolve(spec)), record: job.record, log, signal: job.signal }, report);
-  const { target } = job.sink;
+  await reportDecision(
+    { loaded, folder: dirname(resolve(spec)), record: opened.reporter.record, log, signal: opened.attempt.signal },
+    report,
+  );
+  const { target } = opened.sink;
   return { json: () => decisionJson(report, target), text: () => decisionText(report, target) };
 }
 

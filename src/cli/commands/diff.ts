@@ -10,7 +10,7 @@ import { isRunId, paramTexts } from "../../run/plan/identity.js";
 import { agreementTables, comparedFields } from "../../report/agreement.js";
 import { showCount, count } from "../../base/shown-numbers.js";
 import { fitTable } from "../../report/table.js";
-import { type DiffSide, type Difference, diffRows, openDiffSide, openDiffTable } from "../../run/diff.js";
+import { type DiffSide, type Difference, diffRows, openDiffSide, openDiffTable } from "../../run/compare.js";
 import type { Log } from "../../flow/context.js";
 import { type JobSpec, usualKey } from "../../job/jobfile/job-spec.js";
 import type { LoadedSpec } from "../../job/jobfile/load.js";
@@ -70,12 +70,14 @@ async function diffRuns(spec: string, options: DiffCommandOptions, io: SafeIo): 
   const log = createWarningLog(io.stderr);
   const loaded = await readRunSpec(spec, options);
   const [before, table] = await readAgainst(spec, options, loaded);
-  await using jobA = await openLoaded(before, spec, { log });
-  await using jobB = await openLoaded(loaded, spec, { log });
+  await using a = await openLoaded(before, spec, { log });
+  await using b = await openLoaded(loaded, spec, { log });
   const keys = options.key ?? usualKey(loaded.spec);
   const sides = [
-    table === undefined ? await openDiffSide(jobA, keys) : await openDiffTable(jobA, table, keys),
-    options.table === undefined ? await openDiffSide(jobB, keys) : await openDiffTable(jobB, options.table, keys),
+    table === undefined ? await openDiffSide(a.job, a.sink, keys) : await openDiffTable(a.sink, table, keys),
+    options.table === undefined
+      ? await openDiffSide(b.job, b.sink, keys)
+      : await openDiffTable(b.sink, options.table, keys),
   ] as const;
   if (sides[0].name === sides[1].name) {
     throw new JobError("USAGE", `comparing run ${sides[1].name}: --against names the same run`, {

@@ -63,14 +63,14 @@ async function erase(spec: string, options: EraseOptions, io: SafeIo): Promise<C
   const keys = await readKeys(options.keys, { columns: options.key, usual: () => keyOfValues(loaded.spec) });
   refuseOtherColumns(loaded.spec, keys);
   const load = await readSpecOnce(spec, options);
-  await using job = await openLoaded(loaded, spec, { log });
+  await using opened = await openLoaded(loaded, spec, { log });
   const keysThere = new Set<number>();
-  const runs = await eraseRows(job, {
+  const runs = await eraseRows(opened, {
     keys,
     dryRun: options.dryRun === true,
     found: keysThere,
-    openFinder: rowFinders(keys, { memoryBytes: job.memory.duckDbBytes, found: keysThere }),
-    paramsOfTable: (wanted, params) => paramsOfTable(load, wanted, params, job.spec.params),
+    openFinder: rowFinders(keys, { memoryBytes: opened.memory.duckDbBytes, found: keysThere }),
+    paramsOfTable: (wanted, params) => paramsOfTable(load, wanted, params, loaded.spec.params),
     openJob: async (params) => await openLoaded(load(params), spec, { log }),
   });
   const report = {
@@ -82,7 +82,7 @@ async function erase(spec: string, options: EraseOptions, io: SafeIo): Promise<C
     rows: runs.reduce((sum, run) => sum + run.rows, 0),
     rejects: runs.reduce((sum, run) => sum + run.rejects, 0),
   };
-  const { name } = job.spec;
+  const { name } = loaded.spec;
   const error = retainedError(report);
   return { json: () => ({ job: name, ...reportJson(report) }), text: () => reportText(report), error };
 }

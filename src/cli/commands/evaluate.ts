@@ -16,10 +16,11 @@ import {
   judgeSide,
   openDiffSide,
   openDiffTable,
-} from "../../run/diff.js";
+} from "../../run/compare.js";
 import { hasSameRows, openSecondJob } from "../../run/second-job.js";
 import type { LocalParts, StoredTable } from "../../run/lifecycle/span-record.js";
-import type { JobContext } from "../../flow/context.js";
+import type { Job, OpenedJob } from "../../flow/context.js";
+import type { Sink } from "../../targets/target.js";
 import type { LoadedSpec } from "../../job/jobfile/load.js";
 import { usualKey } from "../../job/jobfile/job-spec.js";
 import { JobError, messageOf } from "../../base/errors.js";
@@ -69,14 +70,14 @@ async function evaluate(spec: string, options: EvaluateOptions, io: SafeIo): Pro
   const nights: EvaluatedNight[] = [];
   for (const { night, load } of await nightsOf(spec, options)) {
     const loaded = load();
-    await using job = await openLoaded(loaded, spec, { log });
-    const { base: runId } = job;
-    const stored = await job.sink.find(runId);
+    await using opened = await openLoaded(loaded, spec, { log });
+    const { base: runId } = opened.job;
+    const stored = await opened.sink.find(runId);
     if (stored === undefined && night !== "") {
       log.warn(`${night} is left out: run ${runId} is not planned`);
       continue;
     }
-    const models = await judgeNight(job, loaded, { options, night, plan: stored?.plan });
+    const models = await judgeNight(opened, loaded, { options, night, plan: stored?.plan });
     if (models.length === 0) {
       log.warn(`${night === "" ? "the night" : night} is left out: run ${stored?.plan.runId ?? runId} has no rows`);
     } else {
@@ -111,7 +112,7 @@ async function nightsOf(
 
 /** Judges the predictions of a run, and those of the challenger if they are of the same rows; none: the run has no rows. */
 async function judgeNight(
-  job: JobContext,
+  opened: OpenedJob,
   { dateParam, spec }: LoadedSpec,
   {
     options,
@@ -131,11 +132,11 @@ async function judgeNight(
   const request = { key, label, prediction, date, by, threshold, positive };
   // A joiner reads only the folders that it was opened with, so each model has one, which loads the labels.
   const judge = async (side: DiffSide): Promise<Omit<JudgedModel, "model"> | undefined> => {
-    const labels = await labelsAt(job, options.labels, key);
-    await using joiner = await job.openRowJoiner([labels.folder, side.rows.folder]);
+    const labels = await labelsAt(opened.sink, options.labels, key);
+    await using joiner = await opened.queries.openRowJoiner([labels.folder, side.rows.folder]);
     return await judgeSide(joiner, { side, labels: await joiner.load("b", labels) }, request);
   };
-  const champion = await judge(await openDiffSide(job, key));
+  const champion = await judge(await openDiffSide(opened.job, opened.sink, key));
   if (champion === undefined) {
     return [];
   }
@@ -143,16 +144,16 @@ async function judgeNight(
   const models = [{ model: modelNames[0] as string, ...champion }];
   if (spec.challenger !== undefined) {
     try {
-      await using second = await openSecondJob(job);
-      const side = await openChallenger(second, { key, plan });
+      await using second = await openSecondJob(opened);
+      const side = await openChallenger(second.job, second.sink, { key, plan });
       const challenger = await judge(side);
       if (challenger === undefined) {
         throw new Error(`run ${side.name} has no rows`);
       }
       models.push({ model: modelNames[1], ...challenger });
     } catch (error) {
-      job.signal.throwIfAborted();
-      job.log.warn(`${night === "" ? "" : `${night}: `}the challenger is left out: ${messageOf(error)}`);
+      opened.attempt.signal.throwIfAborted();
+      opened.reporter.log.warn(`${night === "" ? "" : `${night}: `}the challenger is left out: ${messageOf(error)}`);
     }
   }
   return models;
@@ -160,11 +161,12 @@ async function judgeNight(
 
 /** Opens the predictions of the challenger for the rows of a run. @throws Error if they are of other rows */
 async function openChallenger(
-  job: JobContext,
+  job: Job,
+  sink: Sink,
   { key, plan }: { readonly key: readonly string[]; readonly plan: Plan | undefined },
 ): Promise<DiffSide> {
-  const stored = await job.sink.find(job.base);
-  const side = await openDiffSide(job, key);
+  const stored = await sink.find(job.base);
+  const side = await openDiffSide(job, sink, key);
   if (stored?.plan.runId !== side.name || plan === undefined || !hasSameRows(stored.plan, plan)) {
     throw new Error(`run ${side.name} is of other rows`);
   }
@@ -172,7 +174,7 @@ async function openChallenger(
 }
 
 /** The labels as files: those that are named, or the rows of a table. */
-async function labelsAt(job: JobContext, labels: string, key: readonly string[]): Promise<StoredTable | LocalParts> {
+async function labelsAt(sink: Sink, labels: string, key: readonly string[]): Promise<StoredTable | LocalParts> {
   const stats = await stat(labels).catch(() => undefined);
   if (stats?.isDirectory() === true) {
     return (await parquetFolder(labels)).rows;
@@ -181,12 +183,12 @@ async function labelsAt(job: JobContext, labels: string, key: readonly string[])
     const path = resolve(labels);
     return { folder: dirname(path), isNamed: labels.endsWith(".csv"), groups: oneGroup([path]) };
   }
-  if (job.sink.table === undefined) {
+  if (sink.table === undefined) {
     throw new JobError("FILE_MISSING", `reading labels ${labels}: there is no such file`, {
       hint: "name a .parquet or .csv file, or a folder of Parquet files",
     });
   }
-  return (await openDiffTable(job, labels, key)).rows;
+  return (await openDiffTable(sink, labels, key)).rows;
 }
 
 interface Report {

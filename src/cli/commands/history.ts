@@ -16,7 +16,7 @@ import { resultLines, warningsText } from "../../run/lifecycle/verdict-text.js";
 import { spentText } from "../../report/report.js";
 import { rounded, showCount, showShortDuration, count } from "../../base/shown-numbers.js";
 import { fitTable, sameValueFirst } from "../../report/table.js";
-import { type History, runHistory } from "../../run/history.js";
+import { type History, runHistory } from "../../run/state.js";
 
 export const historyCommand: CommandLine = {
   flags: { ...paramFlag, "--last <count>": ["Number of runs to list", countOf(1000), 30], ...jsonFlag },
@@ -30,9 +30,9 @@ interface HistoryOptions extends JobOptions {
 
 /** Lists the runs of a job at its target, the latest first. */
 async function history(spec: string, options: HistoryOptions): Promise<CommandAnswer> {
-  await using job = await openLoaded(await readSpec(spec, options, { standIns: "all" }), spec);
-  const { name } = job.spec;
-  const own = await runHistory(job, options.last);
+  await using opened = await openLoaded(await readSpec(spec, options, { standIns: "all" }), spec);
+  const { name } = opened.job.spec;
+  const own = await runHistory(opened.job.spec, opened.sink, options.last);
   return {
     json: () => ({ job: name, more: own.more, runs: own.runs.map(runJson) }),
     text(width) {

@@ -226,14 +226,14 @@ function nameOf(model: string): string {
 
 async function look(path: string, draft: SpecDraft): Promise<Awaited<ReturnType<typeof previewSchema>>> {
   return await onDraft(async () => {
-    await using job = await openText(path, draftSpec({ ...draft, target: { parquet: `${basename(path)}.out` } }));
-    return await previewSchema(job);
+    await using opened = await openText(path, draftSpec({ ...draft, target: { parquet: `${basename(path)}.out` } }));
+    return await previewSchema(opened);
   });
 }
 
 async function bind(path: string, text: string, date: string | undefined): Promise<string[]> {
-  await using job = await openText(path, text, date === undefined ? {} : { ds: date });
-  const contract = await previewContract(job);
+  await using opened = await openText(path, text, date === undefined ? {} : { ds: date });
+  const contract = await previewContract(opened);
   return contract === undefined ? [] : contractLines(contract);
 }
 

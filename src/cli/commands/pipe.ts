@@ -2,10 +2,10 @@ import { type CommandLine, paramFlag, quietFlag, logFlags } from "../flags.js";
 import { count } from "../../base/shown-numbers.js";
 import { open } from "node:fs/promises";
 import { dirname, resolve } from "node:path";
-import { attemptServices, programVersion } from "../../job/attempt.js";
+import { attemptServices } from "../../job/attempt.js";
 import { budgetOf, recordOf } from "../../job/job-context.js";
 import { usableCores } from "../../job/machine.js";
-import { modelTools, openBatchLimitCache } from "../../job/model-tools.js";
+import { modelTools } from "../../job/model-tools.js";
 import { fileError, type JobOptions, readSpec } from "../../job/reading.js";
 import type { RejectedRow } from "../../columns/types.js";
 import { openArrowDecoder } from "../../formats/arrow/decoder.js";
@@ -13,7 +13,8 @@ import { openArrowPipe } from "../../formats/arrow/pipe.js";
 import { silentProgress } from "../../report/progress.js";
 import { summarizeRejects } from "../../report/rejects-text.js";
 import { pipeText } from "../../report/report.js";
-import { type PipeContext, runPipe } from "../../run/pipe.js";
+import type { Log } from "../../flow/context.js";
+import { type OpenedPipe, runPipe } from "../../run/pipe.js";
 import { openArrowStream } from "../../targets/stream.js";
 import { pipeName } from "../../job/jobfile/load.js";
 import { hasBudget } from "../../job/jobfile/prompt-spec.js";
@@ -177,7 +178,9 @@ interface Stdio extends Disposable {
   readonly signal: AbortSignal;
 }
 
-interface PipeParts extends Pick<PipeContext, "log" | "onRejected"> {
+interface PipeParts {
+  readonly log: Log;
+  readonly onRejected: OpenedPipe["onRejected"];
   readonly stdio: Stdio;
 }
 
@@ -186,7 +189,7 @@ export async function openPipe(
   specPath: string,
   options: JobOptions,
   { stdio, log, onRejected }: PipeParts,
-): Promise<PipeContext> {
+): Promise<OpenedPipe> {
   const { spec, where } = await readSpec(specPath, options, { pipe: true });
   if (hasBudget(spec.model)) {
     const message = "a pipe stores no answers, and cannot hold its runs to a budget: use run, or leave it out";
@@ -200,23 +203,17 @@ export async function openPipe(
   const memory = budgetOf(spec, cores);
   const input = openArrowPipe({ name: pipeName, chunks, close, memory });
   return {
-    spec,
-    where,
+    job: { spec, where },
+    runId: runIdOf(spec.name, spec.params, sha256Of),
     input,
     output: openArrowStream(stdio.write),
     openDecoder: () => Promise.resolve(openArrowDecoder({ timezone: spec.timezone, memory, open: input.open })),
-    ...modelTools(spec, { ...services, folder, where, worker, cores, log }),
+    models: modelTools(spec, { ...services, folder, where, worker, cores, log }),
     memory,
-    batchLimits: openBatchLimitCache(log),
-    sha256: sha256Of,
-    base: runIdOf(spec.name, spec.params, sha256Of),
     nowMs: () => performance.now(),
     dateMs: () => Date.now(),
-    log,
-    progress: silentProgress,
-    record: recordOf(spec, { worker }),
+    reporter: { log, progress: silentProgress, record: recordOf(spec, { worker }) },
     onRejected,
     signal,
-    program: `infer-batch ${programVersion}`,
   };
 }

@@ -64,23 +64,29 @@ async function showPlan(spec: string, options: PlanOptions, io: SafeIo): Promise
     ...alone,
     worker: findWorker(undefined, process.env), // in a pod of several, as its run does
   };
-  await using job = await openLoaded(loaded, spec, { log, attempt });
-  const storedRun = await checkStoredRun(job);
+  await using opened = await openLoaded(loaded, spec, { log, attempt });
+  const storedRun = await checkStoredRun(opened);
   const { next, stored, refusal } = storedRun;
-  const planned = await previewPlan(job, storedRun);
+  const planned = await previewPlan(opened, storedRun);
   const writing = next === "end" ? undefined : (planned.plan ?? stored?.plan);
-  const ofSpools = writing === undefined ? [] : await checkSpools(job.spec, writing, folder);
+  const ofSpools = writing === undefined ? [] : await checkSpools(loaded.spec, writing, folder);
   const { state, untried: ofTarget } = storedRun.isReached
-    ? await checkTarget(job, writing, next === "plan")
+    ? await checkTarget(opened.job, opened.sink, log, writing, next === "plan")
     : { state: undefined, untried: [] };
   const untried = [...planned.untried, ...ofSpools, ...storedRun.untried, ...ofTarget];
-  const runId = planned.plan?.runId ?? job.base;
-  const target = { target: job.sink.target, found: state && foundText(runId, state), untried };
+  const runId = planned.plan?.runId ?? opened.job.base;
+  const target = { target: opened.sink.target, found: state && foundText(runId, state), untried };
   const second = planned.plan && secondPlanOf(planned.plan, planned.second);
   const lines =
     planned.plan === undefined
       ? targetLines(target)
-      : planLines(planned.plan, { ...target, ...planned, untried, second, checks: plannedChecks(job, planned.plan) });
+      : planLines(planned.plan, {
+          ...target,
+          ...planned,
+          untried,
+          second,
+          checks: plannedChecks(loaded.spec, planned.plan),
+        });
   return { json: () => planJson(planned, state, untried, second), text: () => lines, error: refusal };
 }
 
@@ -181,18 +187,18 @@ async function whyUnwritable(path: string): Promise<string | undefined> {
 async function validate(spec: string, options: JobOptions, io: SafeIo): Promise<CommandAnswer> {
   const log = createWarningLog(io.stderr);
   const loaded = forPerson(await readSpec(spec, options));
-  await using job = await openLoaded(loaded, spec, { log });
-  const planned = await previewFirst(job);
+  await using opened = await openLoaded(loaded, spec, { log });
+  const planned = await previewFirst(opened);
   if (planned === undefined) {
     const text = `${spec} is valid; no shard is there yet, so the binding and the target were not checked`;
     return { json: () => text, text: () => text };
   }
   const { plan, second } = planned;
-  const golden = await untriedGolden(job);
-  const { next, stored, refusal } = await checkStoredRun(job);
+  const golden = await untriedGolden(opened.job, opened.input, opened.attempt.signal);
+  const { next, stored, refusal } = await checkStoredRun(opened);
   const isNew = next === "plan" && stored !== undefined; // `run` abandons the stored run
   const tried = isNew ? { ...plan, runId: nextRunId(stored.plan.runId) } : plan;
-  const { state, untried } = await checkTarget(job, tried, isNew);
+  const { state, untried } = await checkTarget(opened.job, opened.sink, log, tried, isNew);
   if (state?.error !== undefined) {
     throw refusal ?? state.error; // `state.error` of a held run: it has lost spans
   }
@@ -201,8 +207,8 @@ async function validate(spec: string, options: JobOptions, io: SafeIo): Promise<
     `${spec} is valid`,
     ...contractLines(plan.contract),
     ...secondPlanLines(secondPlanOf(plan, second)),
-    ...checkLines(plannedChecks(job, plan)),
-    ...targetLines({ target: job.sink.target, found, untried: [...golden, ...untried] }),
+    ...checkLines(plannedChecks(loaded.spec, plan)),
+    ...targetLines({ target: opened.sink.target, found, untried: [...golden, ...untried] }),
   ];
   return { json: () => lines, text: () => lines };
 }

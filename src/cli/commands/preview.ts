@@ -4,7 +4,7 @@ import type { JobOptions } from "../../job/reading.js";
 import { previewCsv, previewJson, previewTable } from "../../report/preview-text.js";
 import { summarizeRejects } from "../../report/rejects-text.js";
 import { showCount, count } from "../../base/shown-numbers.js";
-import { type PreviewedRows, previewRows } from "../../run/preview-rows.js";
+import { type PreviewedRows, previewRows } from "../../run/preview.js";
 import type { Log } from "../../flow/context.js";
 import { type SafeIo, terminalWidth } from "../io.js";
 import { createWarningLog } from "../logger.js";
@@ -47,9 +47,9 @@ interface PreviewOptions extends JobOptions {
 async function preview(spec: string, options: PreviewOptions, io: SafeIo): Promise<void> {
   using stop = abortOnSignals(io, {}, { kept: "nothing was written", hint: "run the same command again" });
   const log = createWarningLog(io.stderr);
-  await using job = await openJob(spec, options, { log, signal: stop.signal });
+  await using opened = await openJob(spec, options, { log, signal: stop.signal });
   const { sample, seed } = options;
-  const previewed = await previewRows(job, {
+  const previewed = await previewRows(opened, {
     ...options,
     sample: sample === undefined ? undefined : { rows: sample, seed },
   });

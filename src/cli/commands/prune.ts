@@ -36,9 +36,9 @@ interface PruneOptions extends JobOptions {
 async function prune(spec: string, options: PruneOptions, io: SafeIo): Promise<CommandAnswer> {
   const retention = retentionOf(options, Date.now());
   const loaded = await readSpec(spec, options, { standIns: "dates" });
-  await using job = await openLoaded(loaded, spec, { log: createWarningLog(io.stderr) });
-  const report = await pruneRuns(job, { retention, dryRun: options.dryRun === true });
-  const { name } = job.spec;
+  await using opened = await openLoaded(loaded, spec, { log: createWarningLog(io.stderr) });
+  const report = await pruneRuns(opened, { retention, dryRun: options.dryRun === true });
+  const { name } = loaded.spec;
   return {
     json: () => ({ job: name, ...reportJson(report) }),
     text: (width) => reportText(report, width),

@@ -11,13 +11,13 @@ export const rejectsCommand: CommandLine = {
 };
 
 async function rejects(spec: string, options: RunOptions & { readonly json?: boolean }, io: SafeIo): Promise<void> {
-  await using job = await openLoaded(await readRunSpec(spec, options), spec);
+  await using opened = await openLoaded(await readRunSpec(spec, options), spec);
+  const rows: AsyncIterable<RejectedRow> = rejectedRows(opened.job, opened.sink, options.run);
   if (options.json === true) {
-    for await (const rejected of rejectedRows(job, options.run)) {
+    for await (const rejected of rows) {
       io.stdout.write(`${JSON.stringify(rejected)}\n`);
     }
     return;
   }
-  const rows: AsyncIterable<RejectedRow> = rejectedRows(job, options.run);
   writeRejects(io.stdout, await rejectsText(rows));
 }

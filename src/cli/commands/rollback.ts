@@ -17,8 +17,9 @@ export const rollbackCommand: CommandLine = {
 
 async function rollback(spec: string, options: JobOptions, io: SafeIo): Promise<CommandAnswer> {
   const log = createWarningLog(io.stderr);
-  await using job = await openLoaded(await readSpec(spec, options, { standIns: "all" }), spec);
-  const { sink } = job;
+  await using opened = await openLoaded(await readSpec(spec, options, { standIns: "all" }), spec);
+  const { sink } = opened;
+  const dateParam = opened.job.dateParam ?? null;
   if (sink.table === undefined) {
     throw new JobError("USAGE", `rolling back ${sink.target}: a new run keeps nothing of the files that it replaces`, {
       hint: "rollback is for output.postgres with mode: replace; docs/rollback.md says how to go back in other outputs",
@@ -26,7 +27,7 @@ async function rollback(spec: string, options: JobOptions, io: SafeIo): Promise<
   }
   const done = await sink.table.rollBack();
   const { runId, params } = done.undone;
-  const readersHave = done.restored && runOfDate(done.restored, job.dateParam ?? null);
+  const readersHave = done.restored && runOfDate(done.restored, dateParam);
   if (params !== null) {
     const param = paramTexts(params);
     // The spec may have lost a param since.
@@ -40,7 +41,7 @@ async function rollback(spec: string, options: JobOptions, io: SafeIo): Promise<
   return {
     json: () => rollbackJson(done, sink.target),
     text: () =>
-      `${sink.target}: ${runOfDate(done.undone, job.dateParam ?? null)} is rolled back, and its rows are kept as ${done.kept}; ${now}`,
+      `${sink.target}: ${runOfDate(done.undone, dateParam)} is rolled back, and its rows are kept as ${done.kept}; ${now}`,
   };
 }
 

@@ -140,12 +140,12 @@ async function openAndRun(
   const about = { loaded, folder, record, log, signal: stop.signal, dateMs: Date.now };
   onBegun(record);
   return await reporting({ ...about, metricsPort: options.metricsPort }, async (deadline) => {
-    await using opened = await openProfile(options.profile, { spec: loaded.spec, folder, log });
-    profile = opened;
+    await using openedProfile = await openProfile(options.profile, { spec: loaded.spec, folder, log });
+    profile = openedProfile;
     const parts = { log, progress, signal: stop.signal, attempt, record, early, profileFolder: profile?.folder };
-    await using job = await openLoaded(loaded, spec, parts);
+    await using opened = await openLoaded(loaded, spec, parts);
     try {
-      return await calling(about, deadline, () => runJob(job));
+      return await calling(about, deadline, () => runJob(opened));
     } finally {
       await profile?.end(record.stages);
     }

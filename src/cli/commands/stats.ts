@@ -2,7 +2,7 @@ import { type CommandLine, paramFlag, jsonFlag, type CommandAnswer } from "../fl
 import { openLoaded, readSpecOfRun } from "../../job/job-context.js";
 import { type JobOptions, readSpec } from "../../job/reading.js";
 import { type RunStats, statsJson, statsText } from "../../report/stats-text.js";
-import { runStats } from "../../run/history.js";
+import { runStats } from "../../run/state.js";
 import { JobError } from "../../base/errors.js";
 
 export const statsCommand: CommandLine = {
@@ -24,15 +24,16 @@ interface StatsOptions extends JobOptions {
 async function showStats(spec: string, options: StatsOptions): Promise<CommandAnswer> {
   const { run } = options;
   const loaded = await readSpec(spec, options, run === undefined ? {} : { standIns: "dates" });
-  await using job = await openLoaded(loaded, spec);
-  const told = (await runStats(job, run)) ?? (await statsElsewhere(spec, { ...options, run: run ?? "" }));
+  await using opened = await openLoaded(loaded, spec);
+  const told =
+    (await runStats(opened.job, opened.sink, run)) ?? (await statsElsewhere(spec, { ...options, run: run ?? "" }));
   return { json: () => statsJson(told), text: (width) => statsText(told, width) };
 }
 
 /** The profiles of a run with other params, which is not published. @throws JobError USAGE, DISCARDED, PRUNED */
 async function statsElsewhere(spec: string, options: StatsOptions & { readonly run: string }): Promise<RunStats> {
-  await using job = await openLoaded(await readSpecOfRun(spec, options), spec);
-  const stats = await runStats(job, options.run);
+  await using opened = await openLoaded(await readSpecOfRun(spec, options), spec);
+  const stats = await runStats(opened.job, opened.sink, options.run);
   if (stats === undefined) {
     throw new JobError("USAGE", `reading the profiles of run ${options.run}: it has no profiles`, {
       hint: "infer-batch history shows its state",

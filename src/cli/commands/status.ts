@@ -10,7 +10,7 @@ import { byChecks, decisionText } from "../../run/lifecycle/lifecycle.js";
 import { fitTable, sameValueFirst, table } from "../../report/table.js";
 import { type RunState, requireLatest, runState } from "../../run/state.js";
 import { timeOfDayAt } from "../../report/calls.js";
-import type { JobContext } from "../../flow/context.js";
+import type { Job } from "../../flow/context.js";
 import { JobError, messageOf } from "../../base/errors.js";
 import { type RunOptions, openJob, openLoaded, readRunSpec } from "../../job/job-context.js";
 
@@ -54,8 +54,8 @@ async function showStatus(specs: readonly string[], options: StatusOptions): Pro
     }
     return await statusOfSeveral(specs, options);
   }
-  await using job = await openLoaded(await readRunSpec(spec, options), spec);
-  const state = await runState(job, true);
+  await using opened = await openLoaded(await readRunSpec(spec, options), spec);
+  const state = await runState(opened.job, opened.sink, opened.reporter.log, opened.models.lookAtPaid);
   if (state.status !== "damaged") {
     requireLatest(state.runId, options.run); // of a damaged run, the number may not be known
   }
@@ -166,9 +166,13 @@ function notPublished(jobs: readonly JobState[]): JobError | undefined {
 
 async function stateOf(spec: string, options: StatusOptions): Promise<JobState> {
   try {
-    await using job = await openJob(spec, options);
-    const state = await runState(job);
-    return { spec, state, ...(options.expectBy && { expected: expectedOf(job, state, options.expectBy) }) };
+    await using opened = await openJob(spec, options);
+    const state = await runState(opened.job, opened.sink, opened.reporter.log);
+    return {
+      spec,
+      state,
+      ...(options.expectBy && { expected: expectedOf(opened.job, opened.attempt.dateMs(), state, options.expectBy) }),
+    };
   } catch (error) {
     if (error instanceof JobError) {
       return { spec, error };
@@ -178,14 +182,14 @@ async function stateOf(spec: string, options: StatusOptions): Promise<JobState> 
 }
 
 /** Compares a run with what is expected of it now. @throws JobError USAGE for a job that has one run for all days */
-function expectedOf({ spec, dateParam, command, dateMs }: JobContext, state: RunState, by: string): Expected {
+function expectedOf({ spec, dateParam, command }: Job, nowMs: number, state: RunState, by: string): Expected {
   if (dateParam === undefined) {
     throw new JobError("USAGE", `expecting a run of ${spec.name} by ${by}: the job has no date`, {
       hint: "a run that was published once would count on every day: give the job a param such as ds: ${today}",
     });
   }
   const { timezone, params } = spec;
-  const isDue = timeOfDayAt(dateMs(), timezone) >= by;
+  const isDue = timeOfDayAt(nowMs, timezone) >= by;
   const [next, ...more] = state.commands;
   return {
     by,

@@ -52,11 +52,15 @@ export interface ScoringWorkers {
   readonly hashing?: FeatureHashing | undefined;
 }
 
-export interface SliceReaderOptions {
-  readonly decoder: Decoder;
+/** Workers that only decode. */
+export interface DecodeThreads {
   /** Cores that workers may take; 0: everything is read in the main thread. */
   readonly cores: number;
   readonly startDecodeWorkers: (count: number) => DecodeWorkers;
+}
+
+export interface SliceReaderOptions extends DecodeThreads {
+  readonly decoder: Decoder;
   readonly memory: Pick<MemoryBudget, "batchBytes" | "heldBytes">;
   /** undefined: predictions are made elsewhere. */
   readonly scoring?: ScoringWorkers | undefined;

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
 import { JobError } from "#src/base/errors.js";
-import type { JobContext } from "#src/flow/context.js";
+import type { OpenedJob } from "#src/flow/context.js";
 import { openJob } from "#src/job/job-context.js";
 import { runJob } from "#src/run/run.js";
 import { expectEnd, expectReport, runCli } from "../../support/cli.js";
@@ -312,7 +312,7 @@ test.each(["replaced", "erased", "pruned", "damaged"] as const)(
 const [first, second] = ["2026-01-01", "2026-01-02"];
 
 /** Carries out the second night with another memory, or another reader of stored rows. */
-async function runWith(spec: string, others: (job: JobContext) => Partial<JobContext>): Promise<unknown> {
+async function runWith(spec: string, others: (job: OpenedJob) => Partial<OpenedJob>): Promise<unknown> {
   await using job = await openJob(spec, { param: [`ds=${second}`] }, { attempt: alone });
   return await runJob({ ...job, ...others(job) });
 }
@@ -334,8 +334,11 @@ test("a run of prompts whose earlier run does not fit in memory asks nothing; wi
     message: expect.stringMatching(/run \S+: \d+ rows of it do not fit in memory/),
     hint: expect.stringContaining("set engine.memory: 1MiB or more"),
   });
-  const failing = runWith(job.spec, () => ({
-    openStoredRows: () => Promise.reject(new JobError("DISK", "reading the rows of an earlier run: no space")),
+  const failing = runWith(job.spec, ({ queries }) => ({
+    queries: {
+      ...queries,
+      openStoredRows: () => Promise.reject(new JobError("DISK", "reading the rows of an earlier run: no space")),
+    },
   }));
   await expect(failing).rejects.toMatchObject({ exitCode: 75, code: "DISK" });
   expect(job.server.requests).toHaveLength(300);
