@@ -27,14 +27,21 @@ async function awaitInput({ spec, source }: JobContext): Promise<void> {
 /** @param plan of the run that reads it; undefined: it is still to be planned */
 export async function listInput(context: JobContext, plan?: Plan): Promise<Listing> {
   const { source, spec } = context;
-  return await atKey(context, inputKey(context), () => source.list(spec.input.path, plan?.input.table));
+  const listing = await atKey(context, inputKey(context), () => source.list(spec.input.path, plan?.input.table));
+  return plan === undefined ? listing : plannedFiles(listing, plan);
+}
+
+/** Of a version of a table, the files that its plan has: those of which `input.where` keeps no row are left out of it. */
+export function plannedFiles(listing: Listing, { input: { table, shards } }: Plan): Listing {
+  const planned = new Set(shards.map(({ uri }) => uri));
+  return table === undefined ? listing : { ...listing, shards: listing.shards.filter(({ uri }) => planned.has(uri)) };
 }
 
 /** The input of the plan that counts: another attempt may have planned another version of a table. */
 export async function listPlanned(context: JobContext, plan: Plan, listing: Listing): Promise<Listing> {
   const [planned, listed] = [plan.input.table, listing.table];
   const isSameVersion = planned?.version === listed?.version && planned?.schemaId === listed?.schemaId;
-  return isSameVersion ? listing : await listInput(context, plan);
+  return isSameVersion ? plannedFiles(listing, plan) : await listInput(context, plan);
 }
 
 /** The input of a run that is published: files of a table may be gone by then, and nothing is added to a version. */

@@ -36,8 +36,8 @@ function isCatalogUrl(given: string): boolean {
 }
 
 const oauth2 = z.strictObject({
-  client_id: text,
-  client_secret: text.meta(secret),
+  client_id: text.describe("Id of the client."),
+  client_secret: text.meta(secret).describe("Secret of the client."),
   scope: text.default("catalog").describe("Scope of the tokens. Default: catalog."),
   token_url: url.optional().describe("URL that gives out tokens. Default: that of the catalog."),
 }) satisfies z.ZodType<OAuth2Spec>;

@@ -279,7 +279,7 @@ export const input = z.strictObject({
     .optional()
     .meta(plan)
     .describe(
-      "Which version of the table is read: latest, a version of a Delta table, the id of a snapshot of an Iceberg table, a time such as 2026-11-20T06:00:00Z (a day counts to its end, in UTC), or a branch or tag. It is pinned when the run is planned. Default: latest.",
+      "Version of the table: latest, a version or snapshot, a time, a branch or a tag. It is pinned when the run is planned. Default: latest.",
     ),
   format: z
     .enum(["parquet", "arrow"])
@@ -366,8 +366,8 @@ export function checkInput(given: GivenInput, refuse: Refuse): void {
   }
   if (given.catalog !== undefined && tableName(table) === undefined) {
     refuse(["input", "table"], "expected the name of a table in the catalog, such as db.features", showFound);
-  } else if (given.catalog === undefined && /[*?[\]{}]/.test(table)) {
-    refuse(["input", "table"], "expected the folder of one table, without wildcards");
+  } else if (given.catalog === undefined && /[*?[\]{}()\\]/.test(table)) {
+    refuse(["input", "table"], "expected the folder of one table, without wildcards such as * and (");
   }
 }
 
@@ -377,11 +377,19 @@ export function inputOf({ path = [], table: given, at = "latest", ...others }: G
   return table === undefined ? { path, ...others } : { path: [table], table, at, ...others };
 }
 
-/** A folder without a slash at its end, `.` and `//`, with which the names of its files begin. */
+/** A folder without a slash at its end, `.`, `..` and `//`, with which the names of its files begin. */
 function folderOf(table: string): string {
-  const [, scheme = "", path = ""] = /^(\w+:\/\/)?(.*)$/s.exec(table) ?? [];
-  const parts = path.split("/").filter((part, index) => (part !== "" || index === 0) && part !== ".");
-  return `${scheme}${parts.join("/")}`;
+  const [, store = "", path = ""] = /^(\w+:\/\/)?(.*)$/s.exec(table) ?? [];
+  const parts: string[] = [];
+  for (const [index, part] of path.split("/").entries()) {
+    const isBack = part === ".." && !["", "..", undefined].includes(parts.at(-1));
+    if (isBack) {
+      parts.pop();
+    } else if (part !== "." && (part !== "" || index === 0)) {
+      parts.push(part);
+    }
+  }
+  return `${store}${parts.join("/")}`;
 }
 
 /** SQL does not tell names by case. */

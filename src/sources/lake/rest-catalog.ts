@@ -171,7 +171,9 @@ function tableOf(answer: z.output<typeof tableAnswer>, catalog: Texts, doing: st
   const [nearest] = (vended ?? [])
     .filter(({ prefix }) => location.startsWith(prefix))
     .toSorted((left, right) => right.prefix.length - left.prefix.length);
-  const config = { ...catalog, ...ofTable, ...nearest?.config };
+  // Other stores are reached as without a catalog.
+  const isInS3 = /^s3[an]?:/i.test(location);
+  const config = isInS3 ? { ...catalog, ...ofTable, ...nearest?.config } : {};
   const { "s3.path-style-access": pathStyle } = config;
   return {
     uuid: metadata["table-uuid"],
@@ -182,7 +184,7 @@ function tableOf(answer: z.output<typeof tableAnswer>, catalog: Texts, doing: st
       region: config["s3.region"] ?? config["client.region"],
       pathStyle: pathStyle === undefined ? undefined : pathStyle === "true",
     },
-    credentials: credentialsIn({ ...ofTable, ...nearest?.config }),
+    credentials: isInS3 ? credentialsIn({ ...ofTable, ...nearest?.config }) : undefined,
   };
 }
 
