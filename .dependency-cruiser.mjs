@@ -38,7 +38,7 @@ const doors = {
   "models/served": "engine|protocol|server|turns|json|v2",
   "models/trees": "session",
   "report/page": "page",
-  "sources/lake": "source|delta|snapshot",
+  "sources/lake": "source|rest-catalog|delta|snapshot",
   "stores/objects": "open|store|protocol|aws-credentials",
   "targets/parquet": "sink|part-file|parts|manifest|layout|other-runs",
   "targets/postgres": "sink|connect",
@@ -121,7 +121,7 @@ export default {
       to: { path: "^src/formats/(parquet|arrow)/" },
     },
     roomRule("formats", "^src/(duckdb/|base/(spool|writers))"),
-    roomRule("sources", "^src/(stores/objects/|base/spool)"),
+    roomRule("sources", "^src/(stores/objects/|base/(spool|http/))"),
     {
       name: "no-place-imports-another",
       severity: "error",

@@ -17,6 +17,12 @@ export interface AttemptServices {
   readonly signal: AbortSignal;
 }
 
+/** What opens the adapters of a spec. */
+export interface Tools extends AttemptServices {
+  /** The folder of the spec. */
+  readonly folder: string;
+}
+
 export function attemptServices(
   { retry: { max_seconds: maxSeconds } }: Pick<JobSpec, "retry">,
   log: Log,

@@ -104,7 +104,10 @@ export async function openLoaded(
   const models = modelTools(spec, modelOptions);
 
   // The source first: a thread that reads from S3 takes longest to start.
-  const source = await openSource(spec.input, writtenTo(spec, folder), spec.checks?.golden?.path ?? "", tools);
+  const source = await openSource(spec.input, writtenTo(spec, folder), spec.checks?.golden?.path ?? "", {
+    ...tools,
+    where,
+  });
   const { outputPattern, variablesOf } = loaded;
   const sinkOptions = { ...tools, cores, memory, attempt, outputPattern, variablesOf, where };
   let sink: Sink;

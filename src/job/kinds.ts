@@ -11,6 +11,7 @@ import { fileModels } from "../models/places/model-file.js";
 import type { ModelPin, ModelSource, ResolvedModel } from "../models/places/place.js";
 import { proxiesOf } from "../base/http/request.js";
 import { type StorePlace, openStoreAt, storeUrl } from "../stores/objects/open.js";
+import type { GiveCredentials } from "../stores/objects/protocol.js";
 import type { ObjectStore, RequestOptions } from "../stores/objects/store.js";
 import { isCalendarDate, runIdOf } from "../run/plan/identity.js";
 import type { Plan } from "../run/plan/plan.js";
@@ -19,6 +20,7 @@ import { inFolder } from "../targets/parquet/parts.js";
 import { layoutOf, plannedLayout } from "../targets/parquet/layout.js";
 import { type Sink, commitConcurrency } from "../targets/target.js";
 import type { Secrets } from "../targets/postgres/connect.js";
+import type { CatalogSpec } from "./jobfile/catalog-spec.js";
 import type { InputSpec, StoreSpec } from "./jobfile/input-spec.js";
 import type { JobSpec } from "./jobfile/job-spec.js";
 import type { LoadedSpec } from "./jobfile/load.js";
@@ -48,7 +50,7 @@ import { cacheFolder } from "../base/cache-folder.js";
 import type { MemoryBudget } from "../base/memory-budget.js";
 import { sha256Of } from "../base/sha256.js";
 import { type Spool, openSpool, spoolRoot } from "../base/spool.js";
-import { type AttemptServices, programVersion } from "./attempt.js";
+import { programVersion, type Tools } from "./attempt.js";
 import { refuseSmallAddressSpace } from "./machine.js";
 import { readSecret } from "./reading.js";
 import { combineSources } from "../sources/listing.js";
@@ -104,10 +106,9 @@ interface PlaceKind {
   readonly open: (model: ModelPlace, options: ModelOptions) => Promise<ModelSource>;
 }
 
-/** What opens the adapters of a spec. */
-export interface Tools extends AttemptServices {
-  /** The folder of the spec. */
-  readonly folder: string;
+/** What opens the source of a spec. */
+interface SourceTools extends Tools {
+  readonly where: LoadedSpec["where"];
 }
 
 /** Opens a decoder that loads the code of each format when the first shard of that format comes. */
@@ -126,32 +127,84 @@ export async function openSource(
   input: InputSpec,
   output: OutputFolder | undefined,
   golden: string,
-  options: Tools,
+  options: SourceTools,
 ): Promise<Source> {
+  const { table = "", catalog } = input;
+  if (catalog !== undefined) {
+    return await ofCatalog(catalog, input, output, golden, options);
+  }
+  const files = await openFiles([...input.path, input.ready ?? "", golden], input, output, options);
+  return await ofTable(files.source, input, isObjectUri(table) ? files.spool : resolve(options.folder, table));
+}
+
+/** A source of files, and the folder that those of a store are fetched into. */
+interface OpenFiles {
+  readonly source: Source;
+  readonly spool: string;
+}
+
+/**
+ * Opens the disk, and the store that one of the files is in.
+ * @param credentials for S3; undefined: those of the environment
+ */
+async function openFiles(
+  uris: readonly string[],
+  input: InputSpec,
+  output: OutputFolder | undefined,
+  options: Tools,
+  credentials?: GiveCredentials,
+): Promise<OpenFiles> {
   const { folder, writer, isDead } = options;
   const inStore = output !== undefined && isObjectUri(output.folder);
   const disk = diskSource({ folder, output: inStore ? undefined : output });
-  const uri = [...input.path, input.ready ?? "", golden].find(isObjectUri);
+  const uri = uris.find(isObjectUri);
   if (uri === undefined) {
-    return await ofTable(disk, input, resolve(folder, input.table ?? ""));
+    return { source: disk, spool: folder };
   }
   refuseSmallAddressSpace();
   const { openReaderThread } = await import("../sources/reader.js");
   const { place, requests } = placeOf(uri, input, options);
-  const reader = openReaderThread(place, requests); // first: it takes longest to start
+  const reader = openReaderThread(place, requests, credentials); // first: it takes longest to start
   const { objectSource } = await import("../sources/objects.js");
   const { path, max_mb: maxMb } = input.spool;
   const root = spoolRoot(folder, path);
   const spool = openSpool({ root, writer, use: "in", isDead, maxBytes: maxMb * 1024 * 1024 });
-  const files = combineSources({
-    disk,
-    objects: objectSource({ reader, spool, output: inStore ? output : undefined }),
+  const objects = objectSource({ reader, spool, output: inStore ? output : undefined });
+  return { source: combineSources({ disk, objects }), spool: spool.folder };
+}
+
+/** The source of a table's rows that a catalog has. Its files are in a store that the catalog names, or on this machine. */
+async function ofCatalog(
+  catalog: CatalogSpec,
+  input: InputSpec,
+  output: OutputFolder | undefined,
+  golden: string,
+  options: SourceTools,
+): Promise<Source> {
+  const { table = "", at = "latest" } = input;
+  const { openCatalogTable } = await import("./catalog.js");
+  const { catalogSource, credentialsOf, storeName } = await import("../sources/lake/source.js");
+  const { openLakeTools } = await import("./duckdb.js");
+  const own = await openFiles([input.ready ?? "", golden], input, output, options);
+  const load = openCatalogTable(catalog, table, options);
+  return catalogSource(own.source, {
+    table,
+    at,
+    load,
+    async open(loaded) {
+      const location = storeName(table, loaded.location);
+      const { endpoint, region, pathStyle } = loaded.storage;
+      const place = {
+        ...input,
+        endpoint: input.endpoint ?? endpoint,
+        region: input.region ?? region,
+        path_style: input.path_style ?? pathStyle,
+      };
+      const { source, spool } = await openFiles([location], place, output, options, credentialsOf(loaded, load));
+      const folder = isObjectUri(location) ? spool : await realpath(location).catch(() => location);
+      return { files: source, folder, tools: await openLakeTools(folder) };
+    },
   });
-  return await ofTable(
-    files,
-    input,
-    isObjectUri(input.table ?? "") ? spool.folder : resolve(folder, input.table ?? ""),
-  );
 }
 
 /** The source of a table's rows, where the spec names one. @param folder in which files are when they are read */

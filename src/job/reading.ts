@@ -128,6 +128,20 @@ export async function readSecret(
   return secret;
 }
 
+/**
+ * Returns a secret that is sent in a header, as `readSecret`.
+ * @throws JobError also SPEC_INVALID for one that no header can carry
+ */
+export async function readHeader(...[value, { folder, key }]: Parameters<typeof readSecret>): Promise<string> {
+  const secret = await readSecret(value, { folder, key });
+  if (!/^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?$/.test(secret)) {
+    throw new JobError("SPEC_INVALID", `reading ${key}: it has characters that no HTTP header can carry`, {
+      hint: "it is made of letters, digits and punctuation, without line ends, and without blanks at its ends",
+    });
+  }
+  return secret;
+}
+
 export interface JobOptions {
   /** `name=value` each. */
   readonly param: readonly string[];

@@ -30,8 +30,8 @@ import { type ServerSpec, type ServerTlsSpec, templateOf } from "./jobfile/serve
 import { parseTemplate, type PromptTemplate } from "../models/binding/prompt.js";
 import { assertNever, JobError, messageOf } from "../base/errors.js";
 import { sha256Of } from "../base/sha256.js";
-import type { Tools } from "./kinds.js";
-import { fileError, readSecret, readStart } from "./reading.js";
+import type { Tools } from "./attempt.js";
+import { fileError, readHeader, readStart } from "./reading.js";
 import type { PromptTask } from "../models/prompts/task.js";
 import { BrokenTransfer, type RequestHeaders } from "../base/http/http.js";
 import type { SigningScope } from "../stores/objects/aws-credentials.js";
@@ -269,7 +269,7 @@ async function serversOf(spec: ServerSpec, options: ServedOptions): Promise<Mode
   const shared = {
     model: name ?? withoutQuery(path),
     headers: await headersOf(spec, options),
-    sign: spec.auth === "sigv4" ? await signAws(urls, options) : undefined,
+    sign: spec.auth === "sigv4" ? await signAws(urls, ["model", "server", "auth"], "sagemaker", options) : undefined,
     tls,
     timeoutMs,
     most: concurrency === "auto" ? inFlight : concurrency,
@@ -294,16 +294,18 @@ const tokenMs = 1000;
 
 /** The headers of each request: token and headers of the spec. A token in a file may be rotated while the run goes on. */
 async function headersOf({ token, headers = {} }: ServerSpec, options: ServedOptions): Promise<RequestHeaders> {
+  const { folder, where } = options;
+  const keyOf = (...path: readonly string[]) => ({ folder, key: where(["model", "server", ...path]) });
   const read: Record<string, string> = {};
   for (const [name, value] of Object.entries(headers)) {
-    read[name.toLowerCase()] = await readHeader(value, ["headers", name], options);
+    read[name.toLowerCase()] = await readHeader(value, keyOf("headers", name));
   }
   if (token === undefined) {
     return read;
   }
   const withToken = async (): Promise<Readonly<Record<string, string>>> => ({
     ...read,
-    authorization: `Bearer ${await readHeader(token, ["token"], options)}`,
+    authorization: `Bearer ${await readHeader(token, keyOf("token"))}`,
   });
   let known = withToken();
   await known;
@@ -320,18 +322,6 @@ async function headersOf({ token, headers = {} }: ServerSpec, options: ServedOpt
     }
     return await known;
   };
-}
-
-/** @throws JobError SPEC_INVALID for a secret that no header can carry */
-async function readHeader(given: string, path: readonly string[], { folder, where }: ServedOptions): Promise<string> {
-  const key = where(["model", "server", ...path]);
-  const secret = await readSecret(given, { folder, key });
-  if (!/^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?$/.test(secret)) {
-    throw new JobError("SPEC_INVALID", `reading ${key}: it has characters that no HTTP header can carry`, {
-      hint: "it is made of letters, digits and punctuation, without line ends, and without blanks at its ends",
-    });
-  }
-  return secret;
 }
 
 /** More than all authorities of a system. */
@@ -364,24 +354,27 @@ async function readTls(files: ServerTlsSpec | undefined, { folder, where }: Serv
 
 /**
  * Makes what signs requests with Signature Version 4, with the credentials that are used for S3.
+ * @param key that asks for it
+ * @param service the one at URLs that are not AWS's own
  * @throws JobError SPEC_INVALID if a URL does not tell the region, and the environment does not either
  */
-async function signAws(urls: readonly string[], { signal, where }: ServedOptions): Promise<SignRequest> {
+export async function signAws(
+  urls: readonly string[],
+  key: readonly string[],
+  service: string,
+  { signal, where }: Pick<ServedOptions, "signal" | "where">,
+): Promise<SignRequest> {
   const { createSigner, scopeOfHost } = await import("../stores/objects/aws-credentials.js");
   const region = [process.env["AWS_REGION"], process.env["AWS_DEFAULT_REGION"]].find(
     (one) => one !== undefined && one !== "",
   );
   const scopeOf = (url: URL): SigningScope | undefined =>
-    scopeOfHost(url.hostname) ?? (region === undefined ? undefined : { region, service: "sagemaker" });
+    scopeOfHost(url.hostname) ?? (region === undefined ? undefined : { region, service });
   const unknown = urls.find((url) => scopeOf(new URL(url)) === undefined);
   if (unknown !== undefined) {
-    throw new JobError(
-      "SPEC_INVALID",
-      `reading ${where(["model", "server", "auth"])}: the region of ${new URL(unknown).host} is not known`,
-      {
-        hint: "set AWS_REGION, or write the URL of the service, such as https://runtime.sagemaker.eu-west-1.amazonaws.com",
-      },
-    );
+    throw new JobError("SPEC_INVALID", `reading ${where(key)}: the region of ${new URL(unknown).host} is not known`, {
+      hint: "set AWS_REGION, or write the URL of the service, such as https://runtime.sagemaker.eu-west-1.amazonaws.com",
+    });
   }
   const sign = createSigner({ searchMs: 60_000, signal });
   return async (request) => {

@@ -251,11 +251,15 @@ export interface DatasetName {
 const mostInputs = 50;
 
 /**
- * Returns the folders and files of the input as datasets, without duplicates.
+ * Returns the folders and files of the input as datasets, without duplicates, or the table that a catalog has.
  * @param absolute makes a path on this machine absolute
  */
 export function inputDatasets({ input }: JobSpec, absolute: (path: string) => string): DatasetName[] {
-  const named = input.path.map((path) => filesDataset(path, absolute));
+  const { catalog, table = "" } = input;
+  const named =
+    catalog === undefined
+      ? input.path.map((path) => filesDataset(path, absolute))
+      : [{ namespace: catalog.url, name: table }];
   return [...new Map(named.map((dataset) => [JSON.stringify(dataset), dataset])).values()].slice(0, mostInputs);
 }
 

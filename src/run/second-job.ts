@@ -89,7 +89,14 @@ async function scoreRows(
   const { source } = second.input;
   // The files of the table that the run reads, at its version, whatever is the newest by now.
   const list: Source["list"] = async (patterns) => plannedFiles(await source.list(patterns, plan.input.table), plan);
-  const input = { ...second.input, source: { ...source, list } };
+  const ofPlan: Source = {
+    ...source,
+    get readAhead() {
+      return source.readAhead;
+    },
+    list,
+  };
+  const input = { ...second.input, source: ofPlan };
   const run = async (newRun: boolean): Promise<unknown> =>
     await runJob({ ...second, job, input, attempt: { ...attempt, newRun } });
   try {

@@ -2,37 +2,53 @@
  * The worker thread of `openReaderThread`. It loads the code of the store, and writes fetched bytes to disk straight from the socket's
  * buffer, so that the main thread, which is busy with rows, handles none of them.
  */
+import { EventEmitter, once } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
 import { parentPort, workerData } from "node:worker_threads";
 import { openStoreAt } from "../stores/objects/open.js";
-import type { ListedObject } from "../stores/objects/protocol.js";
+import { CredentialsError, type GivenCredentials, type ListedObject } from "../stores/objects/protocol.js";
 import { type RpcContext, serveRpc } from "../base/rpc.js";
-import { createReader, type ReaderProtocol, type ReaderSettings } from "./reader.js";
+import { createReader, type CredentialsAnswer, type ReaderProtocol, type ReaderSettings } from "./reader.js";
 
 const port = parentPort;
 if (port === null) {
   throw new Error("reader-worker runs in a worker thread only");
 }
 
-const { place, timeouts, retrySeconds } = workerData as ReaderSettings;
+const { place, timeouts, retrySeconds, asksCredentials } = workerData as ReaderSettings;
 /** Objects of a listing in one message; a page of the store has as many. */
 const objectsPerMessage = 1000;
 
 const job = new AbortController();
-const opening = openStoreAt(place, {
-  timeouts,
-  retry: {
-    maxSeconds: retrySeconds,
-    nowMs: () => performance.now(),
-    random: Math.random,
-    sleep: (ms) => sleep(ms, undefined, { signal: job.signal }),
-    warn: (message) => {
-      server.notify("warning", { body: message });
+const answers = new EventEmitter<{ credentials: [CredentialsAnswer] }>();
+const opening = openStoreAt(
+  place,
+  {
+    timeouts,
+    retry: {
+      maxSeconds: retrySeconds,
+      nowMs: () => performance.now(),
+      random: Math.random,
+      sleep: (ms) => sleep(ms, undefined, { signal: job.signal }),
+      warn: (message) => {
+        server.notify("warning", { body: message });
+      },
+      warnedMs: new Map(),
     },
-    warnedMs: new Map(),
+    signal: job.signal,
   },
-  signal: job.signal,
-}).then(createReader);
+  asksCredentials ? askForCredentials : undefined,
+).then(createReader);
+
+/** @throws CredentialsError */
+async function askForCredentials(): Promise<GivenCredentials> {
+  server.notify("credentialsWanted", { body: undefined });
+  const [answer] = (await once(answers, "credentials", { signal: job.signal })) as [CredentialsAnswer];
+  if ("message" in answer) {
+    throw new CredentialsError(answer.message, answer.hint);
+  }
+  return answer;
+}
 
 function signalOf(context: RpcContext<never>): AbortSignal {
   const stop = new AbortController();
@@ -68,6 +84,9 @@ const server = serveRpc<ReaderProtocol>(port, {
     },
   },
   onNotice: {
+    credentials(answer) {
+      answers.emit("credentials", answer);
+    },
     stop() {
       job.abort(new Error("the job is stopped"));
     },

@@ -1,7 +1,16 @@
 import { setMaxListeners } from "node:events";
 import { Worker } from "node:worker_threads";
 import type { StorePlace } from "../stores/objects/open.js";
-import type { ListedObject, ObjectName, ReadRequest, StoredObject } from "../stores/objects/protocol.js";
+import { messageOf } from "../base/errors.js";
+import {
+  CredentialsError,
+  type GiveCredentials,
+  type GivenCredentials,
+  type ListedObject,
+  type ObjectName,
+  type ReadRequest,
+  type StoredObject,
+} from "../stores/objects/protocol.js";
 import {
   type ListOptions,
   type ObjectCalls,
@@ -54,7 +63,12 @@ export interface ReaderSettings {
   readonly place: StorePlace;
   readonly timeouts: RequestLimits;
   readonly retrySeconds: number;
+  /** Whether the main thread is asked for credentials. */
+  readonly asksCredentials: boolean;
 }
+
+/** The answer of the main thread: credentials, or why there are none. */
+export type CredentialsAnswer = GivenCredentials | Pick<CredentialsError, "message" | "hint">;
 
 interface ListCall {
   readonly bucket: string;
@@ -87,8 +101,9 @@ export interface ReaderProtocol extends RpcProtocol {
     stop: undefined;
     /** The main thread makes no more calls: the thread ends. */
     end: undefined;
+    credentials: CredentialsAnswer;
   };
-  toClient: { warning: string };
+  toClient: { warning: string; credentialsWanted: undefined };
 }
 
 /** How long a thread may take to end by itself. */
@@ -96,15 +111,31 @@ const endTimeoutMs = 1000;
 /** The `threadId` of a worker that has ended. */
 const endedThreadId = -1;
 
-/** Starts a worker thread that reads from a store. It starts at once, because its code takes a while to load. */
-export function openReaderThread(place: StorePlace, { timeouts, retry, signal }: RequestOptions): ObjectReader {
-  const settings: ReaderSettings = { place, timeouts, retrySeconds: retry.maxSeconds };
+/**
+ * Starts a worker thread that reads from a store. It starts at once, because its code takes a while to load.
+ * @param credentials called when the thread needs some, and when those that it has expire; undefined: the environment has them
+ */
+export function openReaderThread(
+  place: StorePlace,
+  { timeouts, retry, signal }: RequestOptions,
+  credentials?: GiveCredentials,
+): ObjectReader {
+  const asksCredentials = credentials !== undefined;
+  const settings: ReaderSettings = { place, timeouts, retrySeconds: retry.maxSeconds, asksCredentials };
   const worker = new Worker(new URL("./reader-worker.js", import.meta.url), { workerData: settings, name: "reader" });
   const client = openRpcClient<ReaderProtocol>(worker, {
     doing: "reading from the store",
     onNotice: {
       warning(message) {
         retry.warn(message);
+      },
+      credentialsWanted() {
+        void credentials?.()
+          .catch((error: unknown) => ({
+            message: messageOf(error),
+            hint: error instanceof CredentialsError ? error.hint : undefined,
+          }))
+          .then((answer) => client.notify("credentials", { body: answer }));
       },
     },
   });

@@ -4,6 +4,7 @@ import type { PinnedTable } from "../run/plan/plan.js";
 
 /** The read end of a job: lists shards, and makes their bytes readable as local files. */
 export interface Source extends AsyncDisposable {
+  /** It counts once the input is listed: only then it is known in which store a catalog's table is. */
   readonly readAhead: ReadAhead;
   /**
    * Lists the shards that patterns name, sorted by URI. A file that several patterns or links lead to is listed once,

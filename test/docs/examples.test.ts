@@ -72,6 +72,7 @@ function load(block: string): string {
     OPENLINEAGE_TOKEN: "token",
     CHAT_WEBHOOK: "https://chat.example.org/hook",
     OPENAI_API_KEY: "token",
+    CATALOG_TOKEN: "token",
   };
   loadSpec(text, { file: "job.yaml", params: {}, env, nowMs: 0 });
   return text;

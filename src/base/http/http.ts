@@ -35,21 +35,49 @@ export async function headOf(
   { crossOrigin = true }: { readonly crossOrigin?: boolean } = {},
 ): Promise<HttpAnswer> {
   return await retried(place, async ({ signal }) => {
-    const response = await follow("HEAD", url, place, signal, {}, crossOrigin);
+    const response = await follow("HEAD", url, place, signal, { crossOrigin });
     response.body.destroy();
     return answerOf(response);
   });
 }
 
 export async function readJson(url: string, place: HttpEndpoint): Promise<unknown> {
+  return await retried(place, async (watch) => jsonOf(await textAt(url, place, watch)));
+}
+
+/** Reads JSON of the origin of the URL: an answer that redirects to another one is refused. */
+export async function readOwnJson(url: string, place: HttpEndpoint): Promise<unknown> {
   return await retried(place, async (watch) => {
-    const text = await textAt(url, place, watch);
-    try {
-      return JSON.parse(text) as unknown;
-    } catch {
-      throw new BrokenTransfer("the answer is not JSON"); // of a proxy, or cut off
-    }
+    const response = await follow("GET", url, place, watch.signal, { crossOrigin: false });
+    return jsonOf(await textOf(ownAnswer(response), watch));
   });
+}
+
+/** Sends a form by POST, which must be safe to repeat, and reads JSON. Redirects are not followed. */
+export async function postForm(url: string, place: HttpEndpoint, form: URLSearchParams): Promise<unknown> {
+  const body = Buffer.from(form.toString());
+  const extra = { "content-type": "application/x-www-form-urlencoded", "content-length": String(body.length) };
+  return await retried(place, async (watch) => {
+    const response = await follow("POST", url, place, watch.signal, { extra, body: [body], crossOrigin: false });
+    return jsonOf(await textOf(ownAnswer(response), watch));
+  });
+}
+
+/** @throws RefusedAnswer for a redirect */
+function ownAnswer(response: OpenResponse): OpenResponse {
+  if (response.status >= 300) {
+    response.body.destroy();
+    throw new RefusedAnswer(answerOf(response));
+  }
+  return response;
+}
+
+function jsonOf(text: string): unknown {
+  try {
+    return JSON.parse(text) as unknown;
+  } catch {
+    throw new BrokenTransfer("the answer is not JSON"); // of a proxy, or cut off
+  }
 }
 
 export async function readText(url: string, place: HttpEndpoint): Promise<string> {
@@ -57,7 +85,10 @@ export async function readText(url: string, place: HttpEndpoint): Promise<string
 }
 
 async function textAt(url: string, place: HttpEndpoint, watch: RequestTimeout): Promise<string> {
-  const response = await follow("GET", url, place, watch.signal);
+  return await textOf(await follow("GET", url, place, watch.signal), watch);
+}
+
+async function textOf(response: OpenResponse, watch: RequestTimeout): Promise<string> {
   const bytes = await beginningOf(bodyOf(response, watch), mostTextBytes + 1);
   if (bytes.length > mostTextBytes) {
     throw new BrokenTransfer(`the answer has more than ${mostTextBytes / 2 ** 20} MiB`);
@@ -96,7 +127,7 @@ export async function downloadTo(url: string, place: HttpEndpoint, path: string)
   return await retried(place, async (watch) => {
     const rest =
       received > 0 && known?.etag !== undefined ? { range: `bytes=${received}-`, "if-range": known.etag } : {};
-    const response = await follow("GET", url, place, watch.signal, rest).catch((error: unknown) => {
+    const response = await follow("GET", url, place, watch.signal, { extra: rest }).catch((error: unknown) => {
       if (received > 0 && error instanceof RefusedAnswer && error.answer.status === 416) {
         received = 0; // it broke off at the end of a file whose size was not known
         throw new BrokenTransfer("the server has no rest of the file");
@@ -169,18 +200,21 @@ async function* bodyOf(response: OpenResponse, watch: RequestTimeout): AsyncGene
   }
 }
 
-/**
- * Sends a request and follows redirects. Headers of the place are sent to its own origin only.
- * @param extra more headers
- * @param crossOrigin whether redirects to other origins are followed
- */
+interface Following {
+  /** More headers. */
+  readonly extra?: Readonly<Record<string, string>>;
+  readonly body?: readonly Uint8Array[];
+  /** Whether redirects to other origins are followed. */
+  readonly crossOrigin?: boolean;
+}
+
+/** Sends a request and follows redirects, but not of a POST. Headers of the place are sent to its own origin only. */
 async function follow(
-  method: "GET" | "HEAD",
+  method: "GET" | "HEAD" | "POST",
   from: string,
   { headers = {}, tls = {}, findProxy }: HttpEndpoint,
   signal: AbortSignal,
-  extra: Readonly<Record<string, string>> = {},
-  crossOrigin = true,
+  { extra = {}, body, crossOrigin = true }: Following = {},
 ): Promise<OpenResponse> {
   let url = new URL(from);
   const { origin } = url;
@@ -190,7 +224,7 @@ async function follow(
     const own = isOwn ? await headersNow(headers) : {};
     const sent = { "accept-encoding": "identity", ...own, ...extra };
     const proxy = findProxy(url);
-    const response = await sendRequest(url, { method, headers: sent, signal, proxy, tls: isOwn ? tls : {} });
+    const response = await sendRequest(url, { method, headers: sent, body, signal, proxy, tls: isOwn ? tls : {} });
     const location = response.headers.get("location");
     if (response.status < 300 || response.status === 304) {
       return response;
@@ -205,7 +239,7 @@ async function follow(
       throw new RefusedAnswer(answerOf(response));
     }
     const next = new URL(location, url);
-    if (next.origin !== origin && !crossOrigin) {
+    if (method === "POST" || (next.origin !== origin && !crossOrigin)) {
       return response;
     }
     response.body.destroy();

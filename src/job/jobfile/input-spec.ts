@@ -1,4 +1,5 @@
 import { z } from "../../base/zod.js";
+import { catalog, type CatalogSpec, tableName } from "./catalog-spec.js";
 import {
   isMlflowUri,
   isObjectUri,
@@ -105,7 +106,12 @@ interface Given {
 
 /** Checks the places of the input. @param golden the file of golden rows, which is read like the input */
 export function checkInputPlaces(
-  input: StoreSpec & { readonly path?: unknown; readonly table?: unknown; readonly ready?: unknown },
+  input: StoreSpec & {
+    readonly path?: unknown;
+    readonly table?: unknown;
+    readonly catalog?: unknown;
+    readonly ready?: unknown;
+  },
   golden: unknown,
   refuse: Refuse,
 ): void {
@@ -115,11 +121,14 @@ export function checkInputPlaces(
       path: ["input", "path", ...(listed.length === 1 ? [] : [index])],
       text: given,
     })),
-    { path: ["input", "table"], text: input.table },
+    { path: ["input", "table"], text: input.catalog === undefined ? input.table : undefined },
     { path: ["input", "ready"], text: input.ready },
     { path: ["checks", "golden", "path"], text: golden },
   ];
-  const isWrong = refuseEach(all, otherStoreProblem, refuse) || checkStore("input", input, all, refuse);
+  // A catalog tells in which store the files of its table are: the keys may be for that.
+  const unknown = input.catalog === undefined ? [] : [{ path: ["input", "table"], text: "s3://bucket/table" }];
+  const isWrong =
+    refuseEach(all, otherStoreProblem, refuse) || checkStore("input", input, [...all, ...unknown], refuse);
   if (!isWrong) {
     checkOneStore(all, input.endpoint !== undefined, refuse);
   }
@@ -184,6 +193,8 @@ export interface InputSpec extends StoreSpec {
   readonly path: readonly string[];
   /** The folder of a Delta or Iceberg table; undefined: the rows are those of the files. */
   readonly table?: string | undefined;
+  /** The catalog that says where the table is: `table` is its name there. */
+  readonly catalog?: CatalogSpec | undefined;
   /** Which version of the table is read; undefined: there is no table. */
   readonly at?: string | undefined;
   readonly format?: "parquet" | "arrow" | undefined;
@@ -257,8 +268,9 @@ export const input = z.strictObject({
     .optional()
     .meta(plan)
     .describe(
-      "In place of path: the folder of a Delta or Iceberg table, relative to the spec or in a store. See lake-tables.md.",
+      "In place of path: the folder of a Delta or Iceberg table, relative to the spec or in a store; or its name in input.catalog. See lake-tables.md.",
     ),
+  catalog: catalog.optional(),
   at: z
     .union([text, z.number().refine((version) => Number.isSafeInteger(version) && version >= 0, { error: atError })], {
       error: atError,
@@ -267,7 +279,7 @@ export const input = z.strictObject({
     .optional()
     .meta(plan)
     .describe(
-      "Which version of the table is read: latest, a version of a Delta table, the id of a snapshot of an Iceberg table, a time such as 2026-11-20T06:00:00Z (a day counts to its end, in UTC), or a branch or tag. It is pinned when the run is planned. Default: latest.",
+      "Version of the table: latest, a version or snapshot, a time, a branch or a tag. It is pinned when the run is planned. Default: latest.",
     ),
   format: z
     .enum(["parquet", "arrow"])
@@ -332,13 +344,17 @@ export interface GivenInput extends Omit<InputSpec, "path"> {
 }
 
 /** Checks that an input names files or a table, and has no key of the other one. */
-export function checkInput({ path, table, at, format, partitions }: GivenInput, refuse: Refuse): void {
+export function checkInput(given: GivenInput, refuse: Refuse): void {
+  const { path, table, at, format, partitions } = given;
   if ((path === undefined) === (table === undefined)) {
     refuse(["input"], "expected exactly one of path and table");
   }
   if (table === undefined) {
     if (at !== undefined) {
       refuse(["input", "at"], "only a table has versions: name its folder with input.table in place of input.path");
+    }
+    if (given.catalog !== undefined) {
+      refuse(["input", "catalog"], "a catalog has tables: name one with input.table in place of input.path");
     }
     return;
   }
@@ -348,15 +364,17 @@ export function checkInput({ path, table, at, format, partitions }: GivenInput, 
   if (Object.keys(partitions).length > 0) {
     refuse(["input", "partitions"], "a table knows the types of its columns; leave this key out");
   }
-  if (/[*?[\]{}()\\]/.test(table)) {
+  if (given.catalog !== undefined && tableName(table) === undefined) {
+    refuse(["input", "table"], "expected the name of a table in the catalog, such as db.features", showFound);
+  } else if (given.catalog === undefined && /[*?[\]{}()\\]/.test(table)) {
     refuse(["input", "table"], "expected the folder of one table, without wildcards such as * and (");
   }
 }
 
 /** The input with its default keys; a table is the only path. */
-export function inputOf({ path = [], table, at = "latest", ...others }: GivenInput): InputSpec {
-  const folder = table === undefined ? undefined : folderOf(table);
-  return folder === undefined ? { path, ...others } : { path: [folder], table: folder, at, ...others };
+export function inputOf({ path = [], table: given, at = "latest", ...others }: GivenInput): InputSpec {
+  const table = given === undefined || others.catalog !== undefined ? given : folderOf(given);
+  return table === undefined ? { path, ...others } : { path: [table], table, at, ...others };
 }
 
 /** A folder without a slash at its end, `.`, `..` and `//`, with which the names of its files begin. */

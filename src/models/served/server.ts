@@ -16,7 +16,7 @@ import { type RetryTools, tryAgain, type RetryVerdict } from "../../base/retry.j
 
 /** Signs a request: returns its headers with those of a signature. @throws JobError PERMISSION; BrokenTransfer */
 export type SignRequest = (request: {
-  readonly method: "POST";
+  readonly method: "GET" | "POST";
   readonly url: URL;
   readonly headers: Readonly<Record<string, string>>;
   readonly body: readonly Uint8Array[];

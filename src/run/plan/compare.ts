@@ -126,8 +126,12 @@ export function compareSpec(plan: Plan, spec: JobSpec): string[] {
   ];
 }
 
-function tableDifference(planned: PinnedTable | undefined, { table, at }: JobSpec["input"]): string[] {
-  const differences = difference("input.table", planned?.uri ?? null, table ?? null);
+function tableDifference(planned: PinnedTable | undefined, { table, at, catalog }: JobSpec["input"]): string[] {
+  const isOf = (given: unknown): string => (given === undefined ? "absent" : "present");
+  const differences = [
+    ...difference("input.table", planned?.uri ?? null, table ?? null),
+    ...difference("input.catalog", isOf(planned?.catalog), isOf(catalog)),
+  ];
   return differences.length > 0 || table === undefined ? differences : difference("input.at", planned?.at, at);
 }
 

@@ -2,6 +2,13 @@ import { gunzipSync } from "node:zlib";
 import type { ColumnType, ScalarType, TableColumn } from "../../columns/types.js";
 import { JobError } from "../../base/errors.js";
 import { z } from "../../base/zod.js";
+import {
+  isObjectUri,
+  objectUriProblem,
+  objectUriText,
+  otherStoreProblem,
+  parseObjectUri,
+} from "../../job/jobfile/uri.js";
 import { avroRecords } from "./avro.js";
 import { type RemovedRows, rowsOfPuffin } from "./removed-rows.js";
 import {
@@ -129,7 +136,7 @@ export async function newestMetadata(reader: LakeReader, table: string): Promise
 /**
  * Reads which files an Iceberg table has in a snapshot.
  * @param at the metadata file
- * @param isCatalogs whether a catalog named it: files may be anywhere then
+ * @param isCatalogs whether a catalog named it: files may be anywhere in the table's store then
  * @throws JobError FILE_MISSING for a snapshot that is not there; SPEC_INVALID for what is not read; SHARD_CORRUPT
  * @see https://iceberg.apache.org/spec/
  */
@@ -147,7 +154,8 @@ export async function readIceberg(
   if (found === undefined) {
     return { version: "0", schemaId, columns, files: [] };
   }
-  const whereIs = (uri: string): string => (isCatalogs ? localName(uri) : relocated({ table, meta }, uri));
+  const whereIs = (uri: string): string =>
+    isCatalogs ? nameInStore({ table, location: meta.location }, uri) : relocated({ table, meta }, uri);
   const place = { reader, table, whereIs };
   const entries = await entriesOf(place, found);
   return {
@@ -320,6 +328,51 @@ function localName(uri: string): string {
   return uri.replace(/^file:(?:\/\/)?(?=\/)/, "");
 }
 
+/**
+ * The name of a file of a table that a catalog has. It may be anywhere in the store of the table's location; on this machine
+ * it is below that: metadata of strangers names no other files.
+ * @throws JobError SPEC_INVALID
+ */
+export function nameInStore(
+  { table, location }: { readonly table: string; readonly location: string },
+  uri: string,
+): string {
+  const [name, folder] = [storeName(table, uri), storeName(table, location)];
+  if (isObjectUri(name) && isObjectUri(folder) && parseObjectUri(name).scheme === parseObjectUri(folder).scheme) {
+    return name;
+  }
+  if (isObjectUri(name) || !name.startsWith(`${folder}/`)) {
+    throw unread(
+      table,
+      `files outside of the store or folder of its location ${location} (${uri})`,
+      "copy the rows into another table",
+    );
+  }
+  return below(table, folder, name.slice(folder.length + 1));
+}
+
+/** @throws JobError SHARD_CORRUPT for a name that leads out of the folder */
+function below(table: string, folder: string, name: string): string {
+  try {
+    return insideOf(folder, name);
+  } catch (error) {
+    throw damaged(table, "its metadata", error);
+  }
+}
+
+/** The name that a URI of Iceberg has here, without a slash at its end. @throws JobError SPEC_INVALID for a store that is not read */
+export function storeName(table: string, uri: string): string {
+  const name = localName(uri.replace(/^s3[an]:/i, "s3:")).replace(/\/+$/, "");
+  if (isObjectUri(name) && objectUriProblem(name) === undefined) {
+    return objectUriText(parseObjectUri(name));
+  }
+  if (!name.startsWith("/")) {
+    const problem = otherStoreProblem(name) ?? "this is no place that can be read";
+    throw unread(table, `files at ${uri}`, problem);
+  }
+  return name;
+}
+
 /** Where a file is that the metadata names: below the table's folder, wherever that was when it was written. */
 function relocated({ table, meta }: { readonly table: string; readonly meta: Metadata }, uri: string): string {
   const location = `${localName(meta.location).replace(/\/+$/, "")}/`;
@@ -331,7 +384,7 @@ function relocated({ table, meta }: { readonly table: string; readonly meta: Met
       "name the table's catalog with input.catalog, which says where its files may be",
     );
   }
-  return insideOf(table, path.slice(location.length));
+  return below(table, table, path.slice(location.length));
 }
 
 interface Located extends Place {

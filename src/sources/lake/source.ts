@@ -2,13 +2,17 @@ import { readFile } from "node:fs/promises";
 import type { TableColumn } from "../../columns/types.js";
 import type { ListedShard } from "../../run/plan/compare.js";
 import type { PinnedTable } from "../../run/plan/plan.js";
-import { JobError } from "../../base/errors.js";
+import { JobError, messageOf } from "../../base/errors.js";
+import { CredentialsError, type GiveCredentials } from "../../stores/objects/protocol.js";
 import { mapBounded } from "../../base/promises.js";
 import { joinListings } from "../listing.js";
 import type { Listing, OpenShard, Source } from "../source.js";
 import { type DeltaVersion, readDelta } from "./delta.js";
-import { type IcebergVersion, newestMetadata, readIceberg } from "./iceberg.js";
+import { type IcebergVersion, nameInStore, newestMetadata, readIceberg, storeName } from "./iceberg.js";
+import type { CatalogTable, LoadTable } from "./rest-catalog.js";
 import { damaged, type LakeFile, type LakeReader, type LakeSnapshot, mostMetadataBytes } from "./snapshot.js";
+
+export { storeName };
 
 /** What a table is, as its folder shows. */
 export type LakeFormat = "delta" | "iceberg";
@@ -84,6 +88,8 @@ async function formatOf(source: Pick<Source, "listNames">, table: string): Promi
 export interface LakeVersion {
   readonly format: LakeFormat;
   readonly snapshot: LakeSnapshot;
+  /** What its catalog says; undefined: it has none. */
+  readonly catalog?: PinnedTable["catalog"];
 }
 
 interface LakePlace {
@@ -155,16 +161,25 @@ interface ReadVersion {
 }
 
 interface TableOptions {
-  /** Its folder, which stands for the table where patterns are listed; other patterns name files. */
+  /** Its folder, or its name in a catalog, which stands for the table where patterns are listed; other patterns name files. */
   readonly table: string;
   readonly at: string;
   /** The folder on this machine that opened shards are in. */
   readonly folder: string;
   readonly tools: LakeTools & AsyncDisposable;
+  /** Reads the version that `at` names, or the one that a plan pins. Default: from the folder. */
+  readonly read?: (place: LakePlace, pinned: PinnedTable | undefined) => Promise<LakeVersion>;
+}
+
+async function readFolder(place: LakePlace, at: string, pinned: PinnedTable | undefined): Promise<LakeVersion> {
+  return pinned === undefined
+    ? await betweenCommits(() => readLake(place, at))
+    : { format: pinned.format, snapshot: await readPinned(place, pinned) };
 }
 
 /** A source of the rows of a table, which are those of its files. */
-export function tableSource(files: Source, { table, at, folder, tools }: TableOptions): Source {
+export function tableSource(files: Source, options: TableOptions): Source {
+  const { table, at, folder, tools, read: readVersion = (of, pinned) => readFolder(of, at, pinned) } = options;
   const place = { source: files, reader: lakeReader(files, tools), table };
   let read: ReadVersion | undefined;
   return {
@@ -175,10 +190,7 @@ export function tableSource(files: Source, { table, at, folder, tools }: TableOp
       if (patterns.length !== 1 || patterns[0] !== table) {
         return await files.list(patterns);
       }
-      const { format, snapshot } =
-        pinned === undefined
-          ? await betweenCommits(() => readLake(place, at))
-          : { format: pinned.format, snapshot: await readPinned(place, pinned) };
+      const { format, snapshot, catalog } = await readVersion(place, pinned);
       read = { snapshot, files: new Map(snapshot.files.map((file) => [file.uri, file])) };
       const listing = await listFiles(files, snapshot);
       if (pinned === undefined) {
@@ -192,7 +204,7 @@ export function tableSource(files: Source, { table, at, folder, tools }: TableOp
         ...listing,
         shards,
         folders: [folder],
-        table: { uri: table, at, format, version, schemaId, removedRows },
+        table: { uri: table, at, format, version, schemaId, removedRows, ...(catalog && { catalog }) },
       };
     },
     async open(shard) {
@@ -209,6 +221,121 @@ export function tableSource(files: Source, { table, at, folder, tools }: TableOp
       await files[Symbol.asyncDispose]();
     },
   };
+}
+
+interface CatalogSourceOptions extends Pick<TableOptions, "table" | "at"> {
+  readonly load: LoadTable;
+  /** Opens the store, or the folder, that the table's files are in. */
+  readonly open: (table: CatalogTable) => Promise<{ readonly files: Source } & Pick<TableOptions, "folder" | "tools">>;
+}
+
+/**
+ * A source of the rows of a table that a catalog has. The catalog is asked when the table is listed: a finished run does not
+ * need it. @param own the source of other files, such as a marker
+ */
+export function catalogSource(own: Source, { table, at, load, open }: CatalogSourceOptions): Source {
+  let opened: Source | undefined;
+  let loaded: CatalogTable;
+  let shards: ReadonlySet<string> = new Set();
+  const ofTable = async (): Promise<Source> => {
+    const { files, ...place } = await open(loaded);
+    return tableSource(files, { table, at, ...place, read: (from, pinned) => readNamed(from, loaded, at, pinned) });
+  };
+  return {
+    get readAhead() {
+      return (opened ?? own).readAhead;
+    },
+    listNames: (path) => own.listNames(path),
+    exists: (uri) => own.exists(uri),
+    async list(patterns, pinned) {
+      if (patterns.length !== 1 || patterns[0] !== table) {
+        return await own.list(patterns);
+      }
+      loaded = await load().catch((error: unknown) => {
+        const isGone = pinned !== undefined && error instanceof JobError && error.code === "FILE_MISSING";
+        throw isGone ? new JobError("INPUT_CHANGED", error.message, { hint: droppedHint, cause: error }) : error;
+      });
+      opened ??= await ofTable();
+      const listing = await opened.list(patterns, pinned);
+      shards = new Set(listing.shards.map(({ uri }) => uri));
+      return listing;
+    },
+    open: (shard) => (shards.has(shard.uri) ? (opened ?? own) : own).open(shard),
+    async [Symbol.asyncDispose]() {
+      await opened?.[Symbol.asyncDispose]();
+      await own[Symbol.asyncDispose]();
+    },
+  };
+}
+
+/**
+ * The credentials that a catalog gives out for a table, those that it has given first; they are asked for again when they
+ * expire. undefined: it gives out none.
+ */
+export function credentialsOf({ credentials: first }: CatalogTable, load: LoadTable): GiveCredentials | undefined {
+  let unused = first;
+  const give: GiveCredentials = async () => {
+    const credentials = unused ?? (await loadAgain(load)).credentials;
+    unused = undefined;
+    if (credentials === undefined) {
+      throw new CredentialsError("the catalog gives out no credentials for the table any more", "grant them again");
+    }
+    return credentials;
+  };
+  return first && give;
+}
+
+/** @throws CredentialsError, whose hint is missing where a retry may help */
+async function loadAgain(load: LoadTable): Promise<CatalogTable> {
+  try {
+    return await load();
+  } catch (error) {
+    const {
+      message,
+      hint = "see whether the catalog still has the table",
+      exitCode,
+    } = error instanceof JobError ? error : new JobError("NETWORK", messageOf(error));
+    throw new CredentialsError(message, exitCode === 75 ? undefined : hint);
+  }
+}
+
+const droppedHint =
+  "the table was dropped, or renamed, after the run was planned; committed spans are kept. Restore it under its name, or give up this run with --new-run";
+
+/** Reads a table that a catalog has loaded, or the version that a plan pins, from its metadata file then. @throws JobError INPUT_CHANGED */
+async function readNamed(
+  { reader, table }: LakePlace,
+  { uuid, location, metadata }: CatalogTable,
+  at: string,
+  pinned: PinnedTable | undefined,
+): Promise<LakeVersion> {
+  const read = async (file: string, version: IcebergVersion): Promise<LakeVersion> => {
+    const name = nameInStore({ table, location }, file);
+    const snapshot = await readIceberg(reader, { table, at: name, isCatalogs: true }, version);
+    return { format: "iceberg", snapshot, catalog: { uuid, metadata: file } };
+  };
+  if (pinned?.catalog === undefined) {
+    return await read(metadata, icebergVersion(at));
+  }
+  if (uuid !== pinned.catalog.uuid) {
+    throw new JobError(
+      "INPUT_CHANGED",
+      `reading table ${table}: it is another one than planned: its uuid is ${uuid}, not ${pinned.catalog.uuid}`,
+      { hint: "it was dropped and made anew; committed spans are kept. Read the new table with --new-run" },
+    );
+  }
+  const version = { snapshot: pinned.version, schemaId: pinned.schemaId };
+  try {
+    // Old metadata files are cleaned up; newer ones have the same snapshot until it expires.
+    return await read(pinned.catalog.metadata, version).catch((error: unknown) => {
+      if (!(error instanceof JobError) || error.code !== "FILE_MISSING" || metadata === pinned.catalog?.metadata) {
+        throw error;
+      }
+      return read(metadata, version);
+    });
+  } catch (error) {
+    throw error instanceof JobError && error.code === "FILE_MISSING" ? ofPlan(error) : error;
+  }
 }
 
 async function listFiles(files: Source, { files: named }: LakeSnapshot): Promise<Listing> {

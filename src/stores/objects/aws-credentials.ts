@@ -266,9 +266,9 @@ export function createSigner(limits: SearchLimits, nowMs: () => number = Date.no
   };
 }
 
-/** The hosts of services of AWS that run models, such as runtime.sagemaker.eu-west-1.amazonaws.com. */
+/** The hosts of services of AWS that run models or have tables, such as runtime.sagemaker.eu-west-1.amazonaws.com. */
 const awsHost =
-  /(?:^|\.)(sagemaker|execute-api|lambda-url)\.([a-z]{2}(?:-[a-z]+)+-\d+)\.(?:vpce\.)?(?:amazonaws\.com(?:\.cn)?|api\.aws|on\.aws)$/;
+  /(?:^|\.)(sagemaker|execute-api|lambda-url|glue|s3tables)\.([a-z]{2}(?:-[a-z]+)+-\d+)\.(?:vpce\.)?(?:amazonaws\.com(?:\.cn)?|api\.aws|on\.aws)$/;
 
 /** Reads the scope of signatures from a host of AWS; undefined for another host, such as a proxy of one's own. */
 export function scopeOfHost(host: string): SigningScope | undefined {

@@ -1,6 +1,7 @@
 /** Which store a scheme names: a new one is a file, and a line here. */
 import type { StoreScheme } from "../../job/jobfile/uri.js";
 import { assertNever } from "../../base/errors.js";
+import type { GiveCredentials } from "./protocol.js";
 import type { S3Settings } from "./s3.js";
 import { type ObjectStore, openObjectStore, type RequestOptions } from "./store.js";
 
@@ -11,13 +12,20 @@ export interface StorePlace {
   readonly settings: S3Settings;
 }
 
-/** Opens a store. Its code is loaded here, since that takes a while. */
-export async function openStoreAt({ scheme, settings }: StorePlace, options: RequestOptions): Promise<ObjectStore> {
+/**
+ * Opens a store. Its code is loaded here, since that takes a while.
+ * @param credentials for S3; undefined: those of the environment
+ */
+export async function openStoreAt(
+  { scheme, settings }: StorePlace,
+  options: RequestOptions,
+  credentials?: GiveCredentials,
+): Promise<ObjectStore> {
   const { endpoint } = settings;
   const cloud = { ...options, endpoint, env: process.env };
   switch (scheme) {
     case "s3":
-      return (await import("./s3.js")).openS3Store({ ...options, settings });
+      return (await import("./s3.js")).openS3Store({ ...options, settings, credentials });
     case "gs":
       return openObjectStore((await import("./gcs.js")).gcsProtocol(cloud), options);
     case "az":

@@ -153,6 +153,18 @@ export class CredentialsError extends Error {
   }
 }
 
+/** Credentials that somebody else gives out. They can be sent to another thread. */
+export interface GivenCredentials {
+  readonly accessKeyId: string;
+  readonly secretAccessKey: string;
+  readonly sessionToken?: string;
+  /** From when on they are refused; absent: it is not known. */
+  readonly expiration?: Date;
+}
+
+/** Gives credentials as they are now. @throws CredentialsError */
+export type GiveCredentials = () => Promise<GivenCredentials>;
+
 /** What ends a call for good, and is not the job's. */
 export function permanent(
   message: string,

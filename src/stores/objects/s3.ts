@@ -26,6 +26,7 @@ import { errnoOf, JobError, messageOf } from "../../base/errors.js";
 import { credentialsFrom, expiredCredentialsNames, isTransientResponse, statusOf } from "./aws-credentials.js";
 import { classifyCloud, percentEncode, Refusal, saidBy } from "./cloud.js";
 import {
+  type GiveCredentials,
   type ObjectCall,
   type ObjectFailure,
   type ObjectName,
@@ -53,6 +54,8 @@ export interface S3Settings {
 /** How to reach one store, and how to send requests to it. */
 export interface S3Options extends RequestOptions {
   readonly settings: S3Settings;
+  /** undefined: the credentials are those of the environment. */
+  readonly credentials?: GiveCredentials | undefined;
 }
 
 /** Opens a store. */
@@ -138,7 +141,7 @@ function putInput({ over, metadata }: PutOptions): PutInput {
   return { Metadata: { ...metadata }, ...condition };
 }
 
-function openClient({ settings, timeouts: { connectMs, silenceMs }, signal }: S3Options): S3Client {
+function openClient({ settings, timeouts: { connectMs, silenceMs }, signal, credentials }: S3Options): S3Client {
   // The SDK warns on stderr that it will drop Node 20.
   process.env["AWS_SDK_JS_NODE_VERSION_SUPPORT_WARNING_DISABLED"] ??= "true";
   const endpoint = settings.endpoint ?? process.env["AWS_ENDPOINT_URL_S3"] ?? process.env["AWS_ENDPOINT_URL"];
@@ -159,7 +162,7 @@ function openClient({ settings, timeouts: { connectMs, silenceMs }, signal }: S3
     // Ranges have no checksums, and some stores support none.
     responseChecksumValidation: "WHEN_REQUIRED",
     // A search that hangs ends before the request that waits for it, and says so.
-    credentials: credentialsFrom({ searchMs: silenceMs * 0.75, signal }),
+    credentials: credentials ?? credentialsFrom({ searchMs: silenceMs * 0.75, signal }),
     requestHandler: {
       connectionTimeout: connectMs,
       socketTimeout: silenceMs,

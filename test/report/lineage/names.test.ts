@@ -28,6 +28,11 @@ describe("names of datasets", () => {
     expect(inputDatasets(load(text), absolute).map(({ name }) => name)).toEqual(["/jobs/in", "c.parquet"]);
   });
 
+  test("a table of a catalog is a dataset of the catalog", () => {
+    const text = minimalSpec.replace("path: in/*.parquet", "table: db.t\n  catalog: { url: https://catalog/api }");
+    expect(inputDatasets(load(text), absolute)).toEqual([{ namespace: "https://catalog/api", name: "db.t" }]);
+  });
+
   test.each([
     ["postgres://me:secret@db.example:6432/sales", "scores.daily", {}, "postgres://db.example:6432 sales.scores.daily"],
     ["postgres://db/sales", "daily", {}, "postgres://db:5432 sales.public.daily"],

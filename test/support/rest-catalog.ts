@@ -1,0 +1,111 @@
+import { type ChildProcess, spawn, spawnSync } from "node:child_process";
+import { copyFileSync, mkdtempSync, openSync, renameSync, rmSync } from "node:fs";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { buildOnce, cacheFolder } from "./build-once.mjs";
+import { projectFolder } from "./cli.js";
+import { credentials, freePort, untilReady } from "./s3-server.mjs";
+
+const lakes = join(projectFolder, "test/support/lakes");
+
+/** Where the jars of Iceberg's own REST catalog are, fetched once by Maven; or why there are none. */
+export function findRestCatalog(): { readonly jars: string } | { readonly missing: string } {
+  const jars = join(cacheFolder("iceberg-rest-1.10.0"), "jars");
+  const failed = buildOnce(jars, (making) => {
+    if (spawnSync("java", ["-version"]).status !== 0 || spawnSync("mvn", ["-version"]).status !== 0) {
+      return "Iceberg's REST catalog needs Java and Maven";
+    }
+    console.warn(`fetching Iceberg's REST catalog into ${jars}: once, 57 MB`);
+    copyFileSync(join(lakes, "rest-pom.xml"), join(making, "pom.xml"));
+    const args = ["-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=jars"];
+    const fetched = spawnSync("mvn", args, { cwd: making, encoding: "utf8" });
+    if (fetched.status !== 0) {
+      return `mvn failed: ${fetched.stdout.slice(-300)}`;
+    }
+    renameSync(join(making, "jars"), jars);
+    return undefined;
+  });
+  return failed === undefined ? { jars } : { missing: failed };
+}
+
+export interface RestCatalogServer {
+  readonly url: string;
+  stop(): Promise<void>;
+}
+
+export const catalogToken = "a-token-of-tests";
+
+/** Starts it; tables are in S3 below `warehouse`. */
+export async function startRestCatalog(jars: string, warehouse: string, endpoint: string): Promise<RestCatalogServer> {
+  const port = await freePort();
+  const scratch = mkdtempSync(join(tmpdir(), "infer-batch-catalog-"));
+  const log = join(scratch, "log");
+  const out = openSync(log, "a");
+  const { accessKeyId, secretAccessKey } = credentials;
+  const args = [
+    String(port),
+    warehouse,
+    catalogToken,
+    endpoint,
+    accessKeyId,
+    secretAccessKey,
+    join(scratch, "catalog.db"),
+  ];
+  const program = ["-cp", join(jars, "*"), join(lakes, "RestCatalog.java"), ...args];
+  const child = spawn("java", program, { stdio: ["ignore", out, out] });
+  const last = (): void => void child.kill("SIGKILL");
+  process.on("exit", last);
+  await untilReady(child, port, log);
+  return {
+    url: `http://127.0.0.1:${port}`,
+    async stop() {
+      await ended(child);
+      process.off("exit", last);
+      rmSync(scratch, { recursive: true, force: true });
+    },
+  };
+}
+
+async function ended(child: ChildProcess): Promise<void> {
+  const exited = new Promise((done) => child.once("exit", done));
+  child.kill("SIGKILL");
+  await exited;
+}
+
+export interface WrittenTable {
+  readonly rows: readonly Readonly<Record<string, unknown>>[];
+  readonly snapshot: string;
+  readonly at_ms: number;
+  readonly uuid: string;
+  readonly metadata: string;
+  readonly location: string;
+}
+
+/** pyiceberg, which writes tables through a catalog. */
+export interface TableWriter {
+  /** make, change or tag a table: its rows, and its version. */
+  act(act: "make" | "change" | "tag" | "drop", table: string): Promise<WrittenTable>;
+  stop(): Promise<void>;
+}
+
+export function startWriter(bin: string, catalog: string, endpoint: string): TableWriter {
+  const { accessKeyId, secretAccessKey } = credentials;
+  const args = [join(lakes, "named_tables.py"), catalog, endpoint, accessKeyId, secretAccessKey];
+  // versitygw refuses uploads after one whose checksum comes behind its body, on the same connection.
+  const env = { ...process.env, AWS_REQUEST_CHECKSUM_CALCULATION: "when_required" };
+  const child = spawn(join(bin, "python"), args, { env, stdio: ["pipe", "pipe", "inherit"] });
+  child.stdin.on("error", () => undefined); // it has ended: `act` says so
+  const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
+  return {
+    async act(act, table) {
+      child.stdin.write(`${JSON.stringify([act, table])}\n`);
+      const { value, done } = await lines.next();
+      if (done === true) {
+        throw new Error(`pyiceberg ended: ${act} ${table}`);
+      }
+      return JSON.parse(value) as WrittenTable;
+    },
+    stop: () => ended(child),
+  };
+}
