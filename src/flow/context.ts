@@ -8,7 +8,7 @@ import type { FoundModel, Model, ModelPin, TokenizerFile } from "../models/place
 import { JobError, reworded } from "../base/errors.js";
 import type { MemoryBudget } from "../base/memory-budget.js";
 import type { ListedShard } from "../run/plan/compare.js";
-import type { PinnedTokenizer, RunId } from "../run/plan/plan.js";
+import type { Changes, PinnedTokenizer, RunId } from "../run/plan/plan.js";
 import type { Sha256 } from "../run/plan/identity.js";
 import type { AttemptRecord } from "../report/attempt-record.js";
 import type { Progress } from "../report/progress.js";
@@ -122,8 +122,18 @@ export interface JobContext extends ScoringContext {
   readonly openStoredRows: (request: StoredRowsRequest) => Promise<StoredRowsReader>;
   /** Other runs of the job that the same command carries out. The command does not warn that they are unfinished. */
   readonly runsOfCommand?: ReadonlySet<string> | undefined;
+  /** What the run reads that is to be planned; undefined: all of its input. */
+  readonly chain?: ChainPosition | undefined;
   /** Plans only the first rows of the input; the spec is that of `limitedSpec`. */
   readonly limited?: LimitedRun | undefined;
+}
+
+/** Where a run of a chain begins to read, and up to where. */
+export interface ChainPosition extends Pick<Changes, "from"> {
+  /** null: up to now. */
+  readonly to: string | null;
+  /** Stores that the run reads up to a position. Returns what is stored: another attempt may have been first. */
+  claim(to: string, by: { readonly at: string; readonly writer: string }): Promise<Pick<Changes, "from" | "to">>;
 }
 
 /** What differs from the context of the job whose rows are scored: another model, another target, another spec. */

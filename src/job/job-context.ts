@@ -13,7 +13,7 @@ import {
   workerFile,
 } from "../report/attempt-record.js";
 import { type Progress, silentProgress, withRecord } from "../report/progress.js";
-import type { JobContext, Log } from "../flow/context.js";
+import type { ChainPosition, JobContext, Log } from "../flow/context.js";
 import type { Sink } from "../targets/target.js";
 import type { JobSpec } from "./jobfile/job-spec.js";
 import { type LimitedRun, type LoadedSpec, limitParam } from "./jobfile/load.js";
@@ -41,6 +41,7 @@ import {
   withTarget,
   writtenTo,
 } from "./kinds.js";
+import { ofLastRun } from "./chain.js";
 import { type JobOptions, readGivenText, readSpec } from "./reading.js";
 import { shellWord } from "../base/texts.js";
 import { startDecodeWorkers } from "./threads/worker-threads.js";
@@ -57,6 +58,8 @@ interface ContextParts {
   readonly early?: EarlyThreads | undefined;
   /** Jobs that this process carries out at once: each takes its share of cores and memory. Default: 1. */
   readonly jobsAtOnce?: number;
+  /** What the run reads. Default: all of its input. */
+  readonly chain?: ChainPosition | undefined;
   /** Finds models for several jobs. Default: each job finds its own. */
   readonly sharedModels?: SharedModels | undefined;
 }
@@ -76,7 +79,7 @@ export async function openJob(
   options: JobOptions,
   parts: ContextParts = {},
 ): Promise<JobContext & AsyncDisposable> {
-  return await openLoaded(await readSpec(specPath, options), specPath, parts);
+  return await openLoaded(await ofLastRun(await readSpec(specPath, options), specPath), specPath, parts);
 }
 
 /**
@@ -93,6 +96,7 @@ export async function openLoaded(
     record = recordOf(loaded.spec, { worker: attempt.worker }),
     jobsAtOnce = 1,
     sharedModels = (_model, own) => own,
+    chain,
     ...starting
   }: ContextParts = {},
 ): Promise<JobContext & AsyncDisposable> {
@@ -170,6 +174,7 @@ export async function openLoaded(
     progress: withRecord(progress, record),
     record,
     ...attempt,
+    chain,
     signal,
     filesAtOnce,
     actingUser: () => actingUser(process.env),
@@ -324,7 +329,7 @@ export interface RunOptions extends JobOptions {
 /** Reads a spec with the params of a run of the job, as `readSpecOfRun`; without an id, with those of the command. */
 export async function readRunSpec(specPath: string, { run, ...options }: RunOptions): Promise<LoadedSpec> {
   return run === undefined || options.param.length > 0
-    ? await readSpec(specPath, options)
+    ? await ofLastRun(await readSpec(specPath, options), specPath)
     : await readSpecOfRun(specPath, { run, ...options });
 }
 

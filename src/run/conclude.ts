@@ -224,6 +224,13 @@ function unscored(context: JobContext, run: RunSink): RunReport {
   return attemptReport(context, run, { status: "already_complete", verdict: null, shardsUnplanned: 0 });
 }
 
+/** Reports that no row came since the last run of a chain, so that none is planned. */
+export function nothingNew({ record, sink, base }: Pick<JobContext, "record" | "sink" | "base">): RunReport {
+  record.finish();
+  const none = { rowsPlanned: 0, spansPlanned: 0, spansCommitted: 0, spansResumed: 0, shardsUnplanned: 0 };
+  return { ...workOf(record), ...none, runId: base, status: "nothing_new", verdict: null, output: sink.target };
+}
+
 /** Reports a run that was complete when the command came. Removes its files that killed commands have left. */
 export async function alreadyComplete(context: JobContext, run: RunSink): Promise<RunReport> {
   await run.tidy();

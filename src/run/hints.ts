@@ -11,6 +11,7 @@ import {
 import { compare, type RecordedRun } from "./lifecycle/recorded-run.js";
 import { type DecidingCommands, type RolledBackReport } from "../report/report.js";
 import type { JobContext } from "../flow/context.js";
+import { runParam } from "../job/jobfile/job-spec.js";
 import { limitParam } from "../job/jobfile/load.js";
 import { JobError, messageOf, reworded } from "../base/errors.js";
 
@@ -44,6 +45,12 @@ export async function rolledBackReport(context: Tools & Commands, plan: Plan): P
 /** The command line that scores the input of a run again, as another run. */
 export function newRunCommand({ command }: Commands, { params }: Pick<Plan, "params">): string {
   return `${command(params)} --new-run`;
+}
+
+/** The command line that scores the input of a discarded run again: of a chain, the next run reads its rows. */
+export function againCommand(context: Commands, plan: Pick<Plan, "params" | "input">): string {
+  const { [runParam]: _, ...params } = plan.params;
+  return plan.input.changes === undefined ? newRunCommand(context, plan) : context.command(params);
 }
 
 /** Whether the rows of a run would overwrite those of a newer one, so that publishing it takes `--allow-older`. */
@@ -119,6 +126,9 @@ const unfinishedLimit = 20;
  */
 export async function unfinishedRuns(context: JobContext): Promise<UnfinishedText[]> {
   const { spec, sink, base } = context;
+  if (spec.input.since !== undefined) {
+    return []; // of a chain, the last run alone can be open
+  }
   const recorded = await sink.history({ job: spec.name, last: unfinishedLimit, unfinishedBut: base });
   return recorded
     .toReversed()

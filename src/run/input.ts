@@ -27,13 +27,20 @@ async function awaitInput({ spec, source }: JobContext): Promise<void> {
 /** @param plan of the run that reads it; undefined: it is still to be planned */
 export async function listInput(context: JobContext, plan?: Plan): Promise<Listing> {
   const { source, spec } = context;
-  return await atKey(context, inputKey(context), () => source.list(spec.input.path, plan?.input.table));
+  const { on_rewrite: onRewrite = "fail" } = spec.input;
+  const wanted = plan?.input ?? {
+    changes: context.chain && { from: context.chain.from, to: context.chain.to, onRewrite },
+  };
+  return await atKey(context, inputKey(context), () => source.list(spec.input.path, wanted));
 }
 
 /** The input of the plan that counts: another attempt may have planned another version of a table. */
 export async function listPlanned(context: JobContext, plan: Plan, listing: Listing): Promise<Listing> {
   const [planned, listed] = [plan.input.table, listing.table];
-  const isSameVersion = planned?.version === listed?.version && planned?.schemaId === listed?.schemaId;
+  const isSameVersion =
+    planned?.version === listed?.version &&
+    planned?.schemaId === listed?.schemaId &&
+    plan.input.changes?.from === listing.changes?.from;
   return isSameVersion ? listing : await listInput(context, plan);
 }
 

@@ -17,7 +17,7 @@ import { JobError } from "../base/errors.js";
 import { makePlan } from "./plan/make-plan.js";
 import type { ListedShard } from "./plan/compare.js";
 import { twiceText } from "./plan/partitions.js";
-import type { PinnedTable, Plan, PlannedChecks, PlannedModel, RunId } from "./plan/plan.js";
+import type { Changes, PinnedTable, Plan, PlannedChecks, PlannedModel, RunId } from "./plan/plan.js";
 import { spanCount } from "./plan/spans.js";
 import { type SeenSchema, type SeenShards, readShards, refuseDrift, withTypesOf } from "./read-shards.js";
 import { type BindingInput, bindFirstShard } from "./bind-model.js";
@@ -52,6 +52,8 @@ export interface PlanningInput {
   readonly listed: readonly ListedShard[];
   /** The table whose files are listed; default: they are files that `input.path` names. */
   readonly table?: PinnedTable | undefined;
+  /** What of it is listed; default: all. */
+  readonly changes?: Changes | undefined;
   readonly decoder: Decoder;
   readonly resolved: FoundModel;
   /** The engine, which is being opened while footers are read. */
@@ -69,7 +71,7 @@ export interface PlannedRuns {
 /** Reads footers, binds the models to their schema and makes the plans. Writes nothing. */
 export async function planRun(
   context: JobContext,
-  { runId, listed, table, decoder, resolved, engine: loading, ...read }: PlanningInput,
+  { runId, listed, table, changes, decoder, resolved, engine: loading, ...read }: PlanningInput,
 ): Promise<PlannedRuns> {
   const { spec } = context;
   const { model, version, origin } = resolved;
@@ -98,6 +100,7 @@ export async function planRun(
   const pinned = {
     shards,
     table: table && { ...table, removedRows },
+    changes,
     uniform: schemas.length === 1,
     model: pinnedModel,
   };

@@ -58,11 +58,14 @@ function planFailed({ failed }: Failure): string {
 }
 
 /** A run that is resumed is planned with its own model, and although its input is not whole. */
-async function previewNew(context: JobContext, { next, stored }: StoredRunCheck): Promise<PreviewedPlan> {
+async function previewNew(context: JobContext, { next, stored }: StoredRunCheck): Promise<Preview> {
   const { spec } = context;
   const runId = stored === undefined || next === "end" ? context.base : idOfNext(stored, next);
   const resumed = next === "resume" ? stored : undefined;
   const listing = resumed === undefined ? await wholeInput(context) : await listInput(context, resumed.plan);
+  if (context.chain !== undefined && listing.shards.length === 0) {
+    return { untried: ["nothing is new since the last run, so that no run is planned"] };
+  }
   warnOfUnmatched(context, listing);
   const resolved = await openPinnedModel(context, resumed && plannedModel(context, resumed.plan));
   const { engine: opened, untried } = await openForPlan(context, resolved.model);
@@ -70,7 +73,13 @@ async function previewNew(context: JobContext, { next, stored }: StoredRunCheck)
   await using decoder = await context.openDecoder(listing.folders);
   const tools = { decoder, resolved, engine: Promise.resolve(engine) };
   const make = async (): Promise<PreviewedPlan> => {
-    const { plan, second } = await planRun(context, { runId, listed: listing.shards, table: listing.table, ...tools });
+    const { plan, second } = await planRun(context, {
+      runId,
+      listed: listing.shards,
+      table: listing.table,
+      changes: listing.changes,
+      ...tools,
+    });
     return { plan, second, ...(await estimateRun(context, { plan, engine, decoder })) };
   };
   const made = resumed === undefined ? await make() : await madeOrStored(context, resumed.plan, make);

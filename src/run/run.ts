@@ -5,7 +5,7 @@ import type { Decoder } from "../formats/format.js";
 import type { Model } from "../models/places/place.js";
 import { compareTargets, reuseShards } from "./plan/compare.js";
 import { nextRunId, splitRunId } from "./plan/identity.js";
-import type { Plan, RunId } from "./plan/plan.js";
+import type { Changes, Plan, RunId } from "./plan/plan.js";
 import { shareOf, spanCount, type SpanRange, spansOf, spansToSteal } from "./plan/spans.js";
 import { runStep, type RunStep, supersededBy } from "./lifecycle/lifecycle.js";
 import { rowsOf } from "./lifecycle/span-record.js";
@@ -24,6 +24,7 @@ import {
   alreadyComplete,
   checkRejects,
   conclude,
+  nothingNew,
   orRefusal,
   publishApproved,
   refusePruned,
@@ -116,19 +117,28 @@ async function startRun(context: JobContext, runId: RunId, held?: RunSink): Prom
     log.warn(line);
   }
 
+  let first: Pick<Changes, "from" | "to"> | undefined;
   const ended = await withInput<RunReport | undefined>(context, async (listing) => {
+    if (context.chain !== undefined && listing.shards.length === 0) {
+      return nothingNew(context);
+    }
     warnOfUnmatched(context, listing);
     const resolved = await openPinnedModel(context);
     await using decoder = await context.openDecoder(listing.folders);
     const listed = listing.shards;
     const shards = mayNotBeReady(context, listed) ? await readShards(context, decoder, listed) : undefined;
     await using loading = beginLoading(context, { listing, model: resolved.model });
-    const { table } = listing;
-    const input = { runId, shards, listed, table, resolved, decoder, engine: loading.engine };
+    const { table, changes } = listing;
+    const input = { runId, shards, listed, table, changes, resolved, decoder, engine: loading.engine };
     const { plan } = await planRun(context, input);
     // Before the plan is stored: a run that was never planned may be repeated with another model or file.
     await checkGolden(context, { plan, engine: await loading.engine });
+    first = await claimRange(context, plan);
+    if (first !== undefined) {
+      return undefined;
+    }
     const stored = await storePlan(context, plan, held);
+    requireRange(stored, plan);
     if (stored.plan.runId === held?.plan.runId) {
       return undefined;
     }
@@ -161,7 +171,37 @@ async function startRun(context: JobContext, runId: RunId, held?: RunSink): Prom
       return await scoreAndFinish(context, run, { engine, decoder, shardsUnplanned, digests: digestsIn(plan) });
     });
   });
+  if (ended === undefined && first !== undefined && context.chain !== undefined) {
+    context.log.info("another attempt has planned which rows this run reads: planning those");
+    return await startRun({ ...context, chain: { ...context.chain, ...first } }, runId, held);
+  }
   return ended ?? (await takeUp(context, held as StoredPlan));
+}
+
+/** Stores what a run of a chain reads. Returns what another attempt has stored, if it was first, and reads other rows. */
+async function claimRange(
+  { chain, dateMs, writer }: JobContext,
+  { input: { changes } }: Plan,
+): Promise<Pick<Changes, "from" | "to"> | undefined> {
+  if (chain === undefined || changes === undefined) {
+    return undefined;
+  }
+  const stored = await chain.claim(changes.to, { at: new Date(dateMs()).toISOString(), writer });
+  return stored.from === changes.from && stored.to === changes.to ? undefined : stored;
+}
+
+/** Refuses a plan whose rows are not those that were planned last. @throws JobError OUTPUT_DAMAGED */
+function requireRange({ plan: { runId, input } }: StoredPlan, { input: { changes } }: Plan): void {
+  const [first, second] = [input.changes, changes];
+  if (first?.from !== second?.from || first?.to !== second?.to) {
+    throw new JobError(
+      "OUTPUT_DAMAGED",
+      `planning run ${runId}: its plan reads other rows than the notes of the chain say`,
+      {
+        hint: "notes of the chain were removed from its output: restore them, or name another output and another job",
+      },
+    );
+  }
 }
 
 /**

@@ -74,7 +74,7 @@ export async function scoreWithSecond(
 async function scoreRows(job: JobContext, plan: Plan, runJob: (job: JobContext) => Promise<unknown>): Promise<void> {
   const spec = { ...job.spec, commit_rows: plan.commitRows };
   // At the version of the table that the run reads, whatever is the newest by now.
-  const source: Source = { ...job.source, list: (patterns) => job.source.list(patterns, plan.input.table) };
+  const source: Source = { ...job.source, list: (patterns) => job.source.list(patterns, plan.input) };
   const run = async (newRun: boolean): Promise<unknown> => await runJob({ ...job, spec, source, newRun });
   try {
     await run(await isOutdated(job, await job.sink.find(job.base), plan));

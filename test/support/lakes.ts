@@ -7,7 +7,7 @@ import { expect } from "vitest";
 import { avroRecords, exactLong } from "#src/sources/lake/avro.js";
 import { diskSource } from "#src/sources/disk.js";
 import type { LakeFile, LakeReader, LakeSnapshot } from "#src/sources/lake/snapshot.js";
-import { lakeReader } from "#src/sources/lake/source.js";
+import { type LakeTools, lakeReader } from "#src/sources/lake/source.js";
 import { projectFolder } from "./cli.js";
 import { writeModel } from "./onnx.js";
 import { outputRows } from "./output.js";
@@ -34,7 +34,11 @@ export function tableOf(name: string, { kind }: LakeAnswer): string {
 
 /** Reads metadata from a disk. */
 export function diskReader(): LakeReader {
-  return lakeReader(diskSource({ folder: "/", output: undefined }), {
+  return lakeReader(diskSource({ folder: "/", output: undefined }), lakeTools());
+}
+
+export function lakeTools(): LakeTools & AsyncDisposable {
+  return {
     async query(path, { select, where }) {
       const rows = await query(
         `SELECT to_json(t)::VARCHAR AS line FROM (SELECT ${select} FROM read_parquet(${quoted(path)}) WHERE ${where}) t`,
@@ -44,7 +48,10 @@ export function diskReader(): LakeReader {
     unpack(codec) {
       throw new RangeError(codec);
     },
-  });
+    async [Symbol.asyncDispose]() {
+      await Promise.resolve();
+    },
+  };
 }
 
 /** The rows of a snapshot as texts, in any order, read by DuckDB: columns by field id, or else by their stored names. */

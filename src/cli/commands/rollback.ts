@@ -1,3 +1,4 @@
+import { refuseChain } from "../../job/chain.js";
 import { type CommandLine, paramFlag, jsonFlag, type CommandAnswer } from "../flags.js";
 import { dirname, resolve } from "node:path";
 import { openLoaded } from "../../job/job-context.js";
@@ -17,7 +18,9 @@ export const rollbackCommand: CommandLine = {
 
 async function rollback(spec: string, options: JobOptions, io: SafeIo): Promise<CommandAnswer> {
   const log = createWarningLog(io.stderr);
-  await using job = await openLoaded(await readSpec(spec, options, { standIns: "all" }), spec);
+  const loaded = await readSpec(spec, options, { standIns: "all" });
+  refuseChain(loaded, "rolling back", "delete the rows of a run by its run_id, which output.lineage adds");
+  await using job = await openLoaded(loaded, spec);
   const { sink } = job;
   if (sink.table === undefined) {
     throw new JobError("USAGE", `rolling back ${sink.target}: a new run keeps nothing of the files that it replaces`, {

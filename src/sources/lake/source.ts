@@ -1,14 +1,21 @@
 import { readFile } from "node:fs/promises";
 import type { TableColumn } from "../../columns/types.js";
 import type { ListedShard } from "../../run/plan/compare.js";
-import type { PinnedTable } from "../../run/plan/plan.js";
+import type { Changes, PinnedTable } from "../../run/plan/plan.js";
 import { JobError } from "../../base/errors.js";
 import { mapBounded } from "../../base/promises.js";
 import { joinListings } from "../listing.js";
-import type { Listing, OpenShard, Source } from "../source.js";
-import { type DeltaVersion, readDelta } from "./delta.js";
-import { type IcebergVersion, newestMetadata, readIceberg } from "./iceberg.js";
-import { damaged, type LakeFile, type LakeReader, type LakeSnapshot, mostMetadataBytes } from "./snapshot.js";
+import type { Listing, OpenShard, Source, WantedInput } from "../source.js";
+import { type DeltaVersion, readDelta, readDeltaChanges } from "./delta.js";
+import { type IcebergVersion, newestMetadata, readIceberg, readIcebergChanges } from "./iceberg.js";
+import {
+  damaged,
+  type LakeFile,
+  type LakeReader,
+  type LakeSnapshot,
+  mostMetadataBytes,
+  rewritten,
+} from "./snapshot.js";
 
 /** What a table is, as its folder shows. */
 export type LakeFormat = "delta" | "iceberg";
@@ -110,18 +117,45 @@ async function readIcebergAt({ reader, table }: LakePlace, version: IcebergVersi
   return await readIceberg(reader, { table, at, isCatalogs: false }, version);
 }
 
-/** Reads the version of a table that a plan names. @throws JobError INPUT_CHANGED where it is gone */
-async function readPinned(place: LakePlace, { format, version, schemaId }: PinnedTable): Promise<LakeSnapshot> {
+/** Reads the version of a table that a plan names. */
+async function readVersion(place: LakePlace, { format, version, schemaId }: PinnedTable): Promise<LakeVersion> {
   const { reader, table } = place;
-  try {
-    return await betweenCommits(() =>
-      format === "delta"
-        ? readDelta(reader, table, { version: Number(version) })
-        : readIcebergAt(place, version === "0" ? { ref: "main" } : { snapshot: version, schemaId }),
-    );
-  } catch (error) {
-    throw error instanceof JobError && error.code === "FILE_MISSING" ? ofPlan(error) : error;
-  }
+  const snapshot =
+    format === "delta"
+      ? await readDelta(reader, table, { version: Number(version) })
+      : await readIcebergAt(place, version === "0" ? { ref: "main" } : { snapshot: version, schemaId });
+  return { format, snapshot };
+}
+
+/** Reads what was added between two positions. */
+async function readChanges(
+  { source, reader, table }: LakePlace,
+  pinned: PinnedTable | undefined,
+  { from, to, onRewrite }: NonNullable<WantedInput["changes"]>,
+): Promise<LakeVersion & { readonly changes: Changes }> {
+  const format = pinned?.format ?? (await formatOf(source, table));
+  const wanted = { from, to, onRewrite, schemaId: pinned?.schemaId };
+  const { position, ...snapshot } =
+    format === "delta"
+      ? await readDeltaChanges(reader, table, wanted)
+      : await readIcebergChanges(reader, { table, at: await newestMetadata(reader, table), isCatalogs: false }, wanted);
+  return { format, snapshot, changes: { from, to: position, onRewrite } };
+}
+
+/** Reads what is wanted of a table: what a plan names, or what is there now. */
+async function readWanted(
+  place: LakePlace,
+  { table, changes }: WantedInput,
+  at: string,
+): Promise<LakeVersion & { readonly changes?: Changes }> {
+  return await betweenCommits(async () => {
+    if (changes !== undefined) {
+      return await readChanges(place, table, changes);
+    }
+    return table === undefined ? await readLake(place, at) : await readVersion(place, table);
+  }).catch((error: unknown) => {
+    throw table !== undefined && error instanceof JobError && error.code === "FILE_MISSING" ? ofPlan(error) : error;
+  });
 }
 
 /** Metadata that changes while it is read is that of a table which is committed to at this moment: a retry reads it. */
@@ -171,18 +205,16 @@ export function tableSource(files: Source, { table, at, folder, tools }: TableOp
     readAhead: files.readAhead,
     listNames: (path) => files.listNames(path),
     exists: (uri) => files.exists(uri),
-    async list(patterns, pinned) {
+    async list(patterns, wanted = {}) {
       if (patterns.length !== 1 || patterns[0] !== table) {
         return await files.list(patterns);
       }
-      const { format, snapshot } =
-        pinned === undefined
-          ? await betweenCommits(() => readLake(place, at))
-          : { format: pinned.format, snapshot: await readPinned(place, pinned) };
+      const { table: pinned } = wanted;
+      const { format, snapshot, changes } = await readWanted(place, wanted, at);
       read = { snapshot, files: new Map(snapshot.files.map((file) => [file.uri, file])) };
       const listing = await listFiles(files, snapshot);
       if (pinned === undefined) {
-        requireFiles(table, snapshot, listing);
+        requireFiles(table, snapshot, listing, changes);
       }
       const { version, schemaId } = snapshot;
       const shards = pinned === undefined ? await withFacts(listing.shards, snapshot) : listing.shards;
@@ -193,6 +225,7 @@ export function tableSource(files: Source, { table, at, folder, tools }: TableOp
         shards,
         folders: [folder],
         table: { uri: table, at, format, version, schemaId, removedRows },
+        changes,
       };
     },
     async open(shard) {
@@ -220,10 +253,18 @@ async function listFiles(files: Source, { files: named }: LakeSnapshot): Promise
 }
 
 /** Refuses a version of which files are gone, or are not those that the table names. */
-function requireFiles(table: string, { version, files }: LakeSnapshot, { shards }: Listing): void {
+function requireFiles(
+  table: string,
+  { version, files }: LakeSnapshot,
+  { shards }: Listing,
+  changes: Changes | undefined,
+): void {
   const sizes = new Map(shards.map(({ uri, sizeBytes }) => [uri, sizeBytes]));
   for (const { uri, sizeBytes } of files) {
     const now = sizes.get(uri);
+    if (now === undefined && changes !== undefined && changes.from !== null) {
+      throw rewritten(table, `a clean-up (VACUUM, expire_snapshots) removed ${uri} before a run has read it`);
+    }
     if (now === undefined) {
       throw new JobError("FILE_MISSING", `reading version ${version} of table ${table}: its file ${uri} is not there`, {
         hint: "a clean-up (VACUUM, expire_snapshots) removed it, or it was removed by hand: name a newer version with input.at, or restore the file",
