@@ -393,6 +393,9 @@ async function planComparisons(
   const ordered = { params: spec.params, dateParam: dateParam ?? null };
   const date = logicalDateOf(ordered);
   const warning = `the checks cannot compare this run with earlier runs: ${whyNotCompared(ordered)}`;
+  if (spec.input.since !== undefined) {
+    return { baseline: [], isNewModel: false };
+  }
   if (dateParam === undefined || date === undefined) {
     log.warn(warning);
     return { baseline: [], isNewModel: false }; // or the warning would come with every run

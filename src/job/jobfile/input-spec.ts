@@ -280,15 +280,13 @@ export const input = z.strictObject({
     .literal("last_run")
     .optional()
     .meta(plan)
-    .describe(
-      "last_run: each run reads only what came into the table after the last published run, and is published beside it. See lake-tables.md.",
-    ),
+    .describe("last_run: a run reads what came into the table after the run before it, and is published beside it."),
   on_rewrite: z
     .enum(["fail", "new_files"])
     .optional()
     .meta(plan)
     .describe(
-      "With since: what happens if rows were overwritten or deleted since. fail ends the run with exit code 66; new_files reads the files that were written since, with the unchanged rows in them. Default: fail.",
+      "With since, if rows were overwritten or deleted: fail ends the run with exit code 66; new_files reads all files that were written since. Default: fail.",
     ),
   format: z
     .enum(["parquet", "arrow"])
