@@ -1,4 +1,4 @@
-import { readdir, rm } from "node:fs/promises";
+import { readdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { type CliResult, runCli, runCommand } from "../support/cli.js";
@@ -216,4 +216,35 @@ describe.skipIf(missing !== undefined)(`runs with input.since${skipped}`, () => 
       expect(await runCommand([verb, spec, ...options])).toMatchObject({ code: 64 });
     },
   );
+});
+
+describe.skipIf(missing !== undefined)(`the output of runs with input.since${skipped}`, () => {
+  test("is erased run by run, and the next run goes on behind them", async () => {
+    await using lake = await growingLake("delta", scratch.path);
+    const spec = await job(lake);
+    for (let start = 0; start < 200; start += 100) {
+      await lake.act(`append ${start} 100`);
+      expect(await run(spec)).toMatchObject({ code: 0 });
+    }
+    await writeFile(join(scratch.path, "keys.csv"), "id\n7\n150\n");
+    const erased = await runCommand(["erase", spec, "--keys", join(scratch.path, "keys.csv")]);
+    expect(erased, erased.stderr).toMatchObject({ code: 0 });
+    const left = range(0, 200).filter((id) => id !== 7 && id !== 150);
+    expect(await ids()).toEqual(left);
+    expect(await run(spec)).toMatchObject({ status: "nothing_new" });
+    await lake.act("append 200 10");
+    expect(await run(spec)).toMatchObject({ code: 0, status: "complete" });
+    expect(await ids()).toEqual([...left, ...range(200, 210)]);
+  });
+
+  test("is not that of runs without it, nor the other way round", async () => {
+    await using lake = await growingLake("delta", scratch.path);
+    await lake.act("append 0 10");
+    const plain = { since: undefined };
+    expect(await run(await job(lake, {}, plain))).toMatchObject({ code: 0 });
+    expect(await run(await job(lake))).toMatchObject({ code: 64 });
+    const other = { output: { columns, parquet: { path: "out2" } } };
+    expect(await run(await job(lake, other))).toMatchObject({ code: 0 });
+    expect(await run(await job(lake, other, plain))).toMatchObject({ code: 64 });
+  });
 });

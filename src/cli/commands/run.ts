@@ -144,14 +144,15 @@ async function openAndRun(
         : { loaded: limitedSpec(whole, attempt.limited), chain: undefined };
   } catch (error) {
     const failing = { ...about(whole, recordFor(whole)), metricsPort: undefined };
-    return await reporting(failing, () => Promise.reject(error as Error));
+    return await reporting(failing, () => Promise.reject(error));
   }
   const { loaded, chain } = next;
   requireReuse(attempt, loaded.spec);
   let profile: Profile | undefined;
-  const record = recordFor(loaded, {
-    ...(options.profile === undefined ? {} : { onStage: (...piece) => profile?.onStage(...piece) }),
-  });
+  const record = recordFor(
+    loaded,
+    options.profile === undefined ? {} : { onStage: (...piece) => profile?.onStage(...piece) },
+  );
   const reported = about(loaded, record);
   onBegun(record);
   return await reporting({ ...reported, metricsPort: options.metricsPort }, async (deadline) => {

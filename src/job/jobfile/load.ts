@@ -136,10 +136,13 @@ function chainProblems({ clock, dateParam }: Filled, run: string | undefined): P
   ];
 }
 
+function below(path: string, name: string): string {
+  return `${path.replace(/\/+$/, "")}/${runParam}=${name}`;
+}
+
 /** The spec of a chain, whose runs are below its output, or of one of them. */
 function ofChain(loaded: LoadedSpec, run: number | undefined): LoadedSpec {
   const { outputPattern } = loaded;
-  const below = (path: string, name: string): string => `${path.replace(/\/+$/, "")}/${runParam}=${name}`;
   const pattern = { job: below(outputPattern.job, anyValue), series: below(outputPattern.series, anyValue) };
   const whole = { ...loaded, outputPattern: pattern, chain: { run: undefined, whole: undefined } };
   return run === undefined ? whole : specOfRun(whole, run);
@@ -152,7 +155,6 @@ const runDigits = 8;
 export function specOfRun(loaded: LoadedSpec, run: number): LoadedSpec {
   const { spec } = loaded;
   const { parquet } = spec.output;
-  const folder = `${runParam}=${String(run).padStart(runDigits, "0")}`;
   return {
     ...loaded,
     spec: {
@@ -160,7 +162,7 @@ export function specOfRun(loaded: LoadedSpec, run: number): LoadedSpec {
       params: { ...spec.params, [runParam]: String(run) },
       output: {
         ...spec.output,
-        ...(parquet && { parquet: { ...parquet, path: `${parquet.path.replace(/\/+$/, "")}/${folder}` } }),
+        ...(parquet && { parquet: { ...parquet, path: below(parquet.path, String(run).padStart(runDigits, "0")) } }),
       },
     },
     chain: { run, whole: loaded },

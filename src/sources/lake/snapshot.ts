@@ -36,7 +36,7 @@ export function addedFiles<File>(table: string, onRewrite: Changes["onRewrite"])
   return {
     added: added as ReadonlyMap<string, File>,
     /** @param version as messages name it */
-    commit(version: string, { files, removed, joined, isRewrite }: Commit<File>): void {
+    commit: (version: string, { files, removed, joined, isRewrite }: Commit<File>): void => {
       if (isRewrite && onRewrite === "fail") {
         throw rewritten(table, `${version} overwrites or deletes rows`, newFiles);
       }
