@@ -38,9 +38,9 @@ const doors = {
   "models/served": "engine|protocol|server|turns|json|v2",
   "models/trees": "session",
   "report/page": "page",
-  "sources/lake": "source",
+  "sources/lake": "source|delta|snapshot",
   "stores/objects": "open|store|protocol|aws-credentials",
-  "targets/parquet": "sink|part-file|layout|other-runs",
+  "targets/parquet": "sink|part-file|parts|manifest|layout|other-runs",
   "targets/postgres": "sink|connect",
 };
 

@@ -69,23 +69,32 @@ function* rows(node, path, needed = true, around) {
   }
 }
 
-/** A key of the challenger with the type and text of the same key of `model` is one of that one's. */
+/** Keys of the left that mean what those of the right do share a line. */
+const alike = [
+  ["challenger", "model", "as for the model"],
+  ["output.delta", "output.parquet", "as for files"],
+];
+
+/** A key with the type and text of the same key of another place is one of that one's. */
 function isAsElsewhere({ name, type, meaning }, all) {
-  const elsewhere = name.replace(/^challenger\./, "model.");
+  const [place, other] = alike.find(([keys]) => name.startsWith(`${keys}.`)) ?? [];
+  const elsewhere = name.replace(place, other);
   return (
     elsewhere !== name && all.some((row) => row.name === elsewhere && row.type === type && row.meaning === meaning)
   );
 }
 
-/** The lines of the table; keys of the challenger that are as elsewhere share one. */
+/** The lines of the table; keys that are as elsewhere share one. */
 function* lines() {
   const all = [...rows(schema, "")];
-  const shared = all.filter((row) => isAsElsewhere(row, all)).map(({ name }) => name.split(".")[1]);
-  const names = [...new Set(shared)].map((key) => `\`${key}\``);
   for (const row of all.filter((one) => !isAsElsewhere(one, all))) {
     yield `| \`${row.name}\` | ${row.type} | ${row.standard} | ${row.class} | ${row.meaning} |`;
-    if (row.name === "challenger.path") {
-      yield `| \`challenger.*\` | as \`model.*\` | | attempt | ${names.join(", ")} and the keys below them: as for the model. |`;
+    const [place, other, how] = alike.find(([keys]) => row.name === `${keys}.path`) ?? [];
+    if (place !== undefined) {
+      const shared = all.filter(({ name }) => name.startsWith(`${place}.`)).filter((each) => isAsElsewhere(each, all));
+      const keys = shared.map(({ name }) => name.slice(place.length + 1).split(".")[0]);
+      const names = [...new Set(keys)].map((key) => `\`${key}\``);
+      yield `| \`${place}.*\` | as \`${other}.*\` | | attempt | ${names.join(", ")} and the keys below them: ${how}. |`;
     }
   }
 }

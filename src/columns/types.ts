@@ -301,6 +301,8 @@ export interface TableColumn {
   readonly name: string;
   /** What files know it by that number their columns; undefined: names count in all files. */
   readonly fieldId: number | undefined;
+  /** The numbers of the values in it, in order, in files that number them; absent: no field of it is known by a number. */
+  readonly leafIds?: readonly number[];
   /** What files call it that do not number their columns. */
   readonly storedNames: readonly string[];
   /** undefined: a type that is not read, such as a map or a variant. */

@@ -38,6 +38,8 @@ import {
   openSink,
   openSource,
   shortPath,
+  runFolder,
+  runPattern,
   withTarget,
   writtenTo,
 } from "./kinds.js";
@@ -266,7 +268,7 @@ const mostRetrySeconds = 30;
  * says where the predictions of an earlier one are.
  */
 function specOf({ challenger, checks: _checks, reuse: _reuse, ...job }: JobSpec): JobSpec {
-  const { columns, parquet, postgres } = job.output;
+  const { columns, parquet, delta, postgres } = job.output;
   return {
     ...job,
     name: `${job.name}.challenger`,
@@ -280,6 +282,9 @@ function specOf({ challenger, checks: _checks, reuse: _reuse, ...job }: JobSpec)
       lineage: postgres !== undefined && postgres.mode !== "replace",
       numbered: true,
       ...(parquet && { parquet: { ...parquet, path: `${parquet.path.replace(/\/+$/, "")}/${place}` } }),
+      ...(delta && {
+        parquet: { ...delta, path: `${delta.path.replace(/\/+$/, "")}/${runFolder(job.name, job.params)}/${place}` },
+      }),
       ...(postgres && { postgres: { ...postgres, table: `${postgres.table}${place}` } }),
     },
   };
@@ -292,6 +297,7 @@ function secondJobOpener(
   tools: ModelToolsOptions & { readonly log: Log },
 ): JobContext["openSecondJob"] {
   const own = specOf(spec);
+  const { job, series } = runPattern(spec, options.outputPattern);
   const debug = (message: string): void => {
     tools.log.debug(message);
   };
@@ -301,10 +307,7 @@ function secondJobOpener(
       retry: { ...options.retry, maxSeconds: Math.min(options.retry.maxSeconds, mostRetrySeconds) },
       // Its rows are published nowhere: they may replace those of any earlier run, and be added to them.
       attempt: { allowDuplicates: true, allowOlder: true },
-      outputPattern: {
-        job: `${options.outputPattern.job}/${place}`,
-        series: `${options.outputPattern.series}/${place}`,
-      },
+      outputPattern: { job: `${job}/${place}`, series: `${series}/${place}` },
     });
     const where = challengerPlaces(tools.where);
     return {

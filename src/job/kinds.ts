@@ -12,9 +12,10 @@ import type { ModelPin, ModelSource, ResolvedModel } from "../models/places/plac
 import { proxiesOf } from "../base/http/request.js";
 import { type StorePlace, openStoreAt, storeUrl } from "../stores/objects/open.js";
 import type { ObjectStore, RequestOptions } from "../stores/objects/store.js";
-import { runIdOf } from "../run/plan/identity.js";
+import { isCalendarDate, runIdOf } from "../run/plan/identity.js";
 import type { Plan } from "../run/plan/plan.js";
-import { type OpenKeyDuckDb, openParquetSink } from "../targets/parquet/sink.js";
+import { type OpenKeyDuckDb, openParquetSink, type ParquetSinkOptions } from "../targets/parquet/sink.js";
+import { inFolder } from "../targets/parquet/parts.js";
 import { layoutOf, plannedLayout } from "../targets/parquet/layout.js";
 import { type Sink, commitConcurrency } from "../targets/target.js";
 import type { Secrets } from "../targets/postgres/connect.js";
@@ -22,7 +23,13 @@ import type { InputSpec, StoreSpec } from "./jobfile/input-spec.js";
 import type { JobSpec } from "./jobfile/job-spec.js";
 import type { LoadedSpec } from "./jobfile/load.js";
 import type { ModelSpec } from "./jobfile/model-spec.js";
-import type { ParquetOutputSpec, PostgresOutputSpec, StoreOutputSpec, TargetSpecs } from "./jobfile/output-spec.js";
+import type {
+  DeltaOutputSpec,
+  ParquetOutputSpec,
+  PostgresOutputSpec,
+  StoreOutputSpec,
+  TargetSpecs,
+} from "./jobfile/output-spec.js";
 import { secretFile } from "./jobfile/secrets.js";
 import { anyValue } from "./jobfile/template.js";
 import {
@@ -58,6 +65,7 @@ import type { OutputPattern } from "./jobfile/fill-document.js";
 /** The targets, by their keys in `output`. */
 const targets: { readonly [Key in keyof TargetSpecs]-?: TargetKind<NonNullable<TargetSpecs[Key]>> } = {
   parquet: { name: ({ path }) => path, open: openParquet, load: () => import("../targets/parquet/part-file.js") },
+  delta: { name: ({ path }) => path, open: openDelta, load: () => import("../targets/parquet/part-file.js") },
   postgres: { name: ({ table }) => table, open: openInPostgres, load: () => import("../targets/postgres/sink.js") },
 };
 
@@ -86,7 +94,7 @@ const formats: { readonly [Name in NonNullable<InputSpec["format"]>]: (options: 
 interface TargetKind<Spec> {
   /** Names the target in reports. */
   readonly name: (spec: Spec) => string;
-  readonly open: (spec: Spec, options: SinkOptions) => Promise<Sink>;
+  readonly open: (spec: Spec, options: TargetOptions) => Promise<Sink>;
   /** Loads what the first span needs. */
   readonly load: () => Promise<unknown>;
 }
@@ -204,9 +212,13 @@ export interface SinkOptions extends Tools {
   readonly where: LoadedSpec["where"];
 }
 
+interface TargetOptions extends SinkOptions {
+  readonly job: Pick<JobSpec, "name" | "params" | "output">;
+}
+
 /** Opens the target that a spec names. */
 export async function openSink(spec: JobSpec, options: SinkOptions): Promise<Sink> {
-  const sink = withTarget(spec, (kind, target) => kind.open(target, options));
+  const sink = withTarget(spec, (kind, target) => kind.open(target, { ...options, job: spec }));
   if (sink === undefined) {
     throw new Error("a spec without a target has passed its check");
   }
@@ -270,20 +282,66 @@ async function secretsOf({ url, password }: PostgresOutputSpec, { folder, where 
 }
 
 async function openParquet(parquet: ParquetOutputSpec, options: SinkOptions): Promise<Sink> {
-  return isObjectUri(parquet.path) ? await openInStore(parquet, options) : openOnDisk(parquet, options);
+  return openParquetSink({ ...(await filesAt(parquet, options, parquet.path)), publish: inFolder });
 }
 
-function openOnDisk({ path, compression }: ParquetOutputSpec, options: SinkOptions): Sink {
+/** Opens a Delta table. Each run has a folder in that of the table, whose name starts with its dates. */
+async function openDelta(delta: DeltaOutputSpec, options: TargetOptions): Promise<Sink> {
+  const { openDeltaSink } = await import("../targets/delta.js");
+  const { path, create, partition } = delta;
+  const { name, params } = options.job;
+  const folder = runFolder(name, params);
+  const files = await filesAt(
+    { ...delta, path: `${path.replace(/\/+$/, "")}/${folder}` },
+    { ...options, outputPattern: runPattern(options.job, options.outputPattern) },
+    path,
+  );
+  const table = files.folder.slice(0, -folder.length - 1);
+  return openDeltaSink({
+    ...files,
+    target: isObjectUri(path) ? table : shortPath(table),
+    uri: path,
+    table,
+    create,
+    partition,
+    allowDuplicates: options.attempt.allowDuplicates === true,
+  });
+}
+
+/** The folder in that of a table in which the runs of its jobs have folders. */
+const runsFolder = "_infer-batch";
+
+/** The folder of a run in that of its table. */
+export function runFolder(name: string, params: Readonly<Record<string, string>>): string {
+  return `${runsFolder}/${[...Object.values(params).filter(isCalendarDate), runIdOf(name, params, sha256Of)].join(".")}`;
+}
+
+/** Where the runs of a job have folders, given where its output is. */
+export function runPattern({ name, output }: Pick<JobSpec, "name" | "output">, pattern: OutputPattern): OutputPattern {
+  const below = output.delta === undefined ? "" : `/${runsFolder}/${anyValue}${name}-${anyValue}`;
+  return { job: `${pattern.job}${below}`, series: `${pattern.series}${below}` };
+}
+
+type FilesOptions = Omit<ParquetSinkOptions, "publish">;
+
+/** @param read the folder in which DuckDB may read: that of the files, or one above it */
+async function filesAt(files: ParquetOutputSpec, options: SinkOptions, read: string): Promise<FilesOptions> {
+  return isObjectUri(files.path)
+    ? await filesInStore(files, options)
+    : filesOnDisk(files, options, resolve(options.folder, read));
+}
+
+function filesOnDisk({ path, compression }: ParquetOutputSpec, options: SinkOptions, read: string): FilesOptions {
   const { outputPattern, writer, isDead, warn } = options;
   const folder = resolve(options.folder, path);
   const spool = spoolOf(options, "rows", undefined);
-  return openParquetSink({
+  return {
     folder,
     target: shortPath(folder),
     uri: path,
     storeAt: (root) => openDiskStore({ root, fs: nodeFileSystem, writer, isDead }),
     failure: "DISK",
-    duckdb: openDuckDbLazily({ ...encodingOptions(options), allowed: { folders: [folder, spool.folder] } }),
+    duckdb: openDuckDbLazily({ ...encodingOptions(options), allowed: { folders: [read, spool.folder] } }),
     openKeyDuckDb: keyDuckDb(options, folder),
     compression,
     otherRunFolders: {
@@ -292,7 +350,7 @@ function openOnDisk({ path, compression }: ParquetOutputSpec, options: SinkOptio
     },
     async rehearse(plan) {
       const { rehearse } = await import("../stores/disk-rehearsal.js"); // which only dry runs need
-      return await rehearse(onDisk(folder, plan));
+      return await rehearse(diskPlan(folder, plan));
     },
     async close() {
       await spool[Symbol.asyncDispose]();
@@ -300,10 +358,10 @@ function openOnDisk({ path, compression }: ParquetOutputSpec, options: SinkOptio
     spool,
     writer,
     warn,
-  });
+  };
 }
 
-function onDisk(folder: string, plan: Plan): DiskPlan {
+function diskPlan(folder: string, plan: Plan): DiskPlan {
   const { runs, control, temporary, parts } = plannedLayout(folder, plan);
   return {
     folder,
@@ -313,14 +371,14 @@ function onDisk(folder: string, plan: Plan): DiskPlan {
   };
 }
 
-async function openInStore(parquet: ParquetOutputSpec, options: SinkOptions): Promise<Sink> {
+async function filesInStore(parquet: ParquetOutputSpec, options: SinkOptions): Promise<FilesOptions> {
   const { openStoreOfObjects } = await import("../stores/objects.js");
   const { path, compression } = parquet;
   const { writer, isDead, warn } = options;
   const spool = spoolOf(options, "out", parquet.spool?.path);
   const objects = await openStore(path, parquet, options);
   const folder = objectFolder(path);
-  return openParquetSink({
+  return {
     folder,
     target: folder,
     uri: path,
@@ -341,7 +399,7 @@ async function openInStore(parquet: ParquetOutputSpec, options: SinkOptions): Pr
     spool,
     writer,
     warn,
-  });
+  };
 }
 
 /** Opens a spool whose size needs no limit: "out" holds two parts at most, the others hold what memory cannot. */

@@ -31,7 +31,14 @@ export async function listInput(context: JobContext, plan?: Plan): Promise<Listi
   const wanted = plan?.input ?? {
     changes: context.chain && { from: context.chain.from, to: context.chain.to, onRewrite },
   };
-  return await atKey(context, inputKey(context), () => source.list(spec.input.path, wanted));
+  const listing = await atKey(context, inputKey(context), () => source.list(spec.input.path, wanted));
+  return plan === undefined ? listing : plannedFiles(listing, plan);
+}
+
+/** Of a version of a table, the files that its plan has: those of which `input.where` keeps no row are left out of it. */
+export function plannedFiles(listing: Listing, { input: { table, shards } }: Plan): Listing {
+  const planned = new Set(shards.map(({ uri }) => uri));
+  return table === undefined ? listing : { ...listing, shards: listing.shards.filter(({ uri }) => planned.has(uri)) };
 }
 
 /** The input of the plan that counts: another attempt may have planned another version of a table. */
@@ -41,7 +48,7 @@ export async function listPlanned(context: JobContext, plan: Plan, listing: List
     planned?.version === listed?.version &&
     planned?.schemaId === listed?.schemaId &&
     plan.input.changes?.from === listing.changes?.from;
-  return isSameVersion ? listing : await listInput(context, plan);
+  return isSameVersion ? plannedFiles(listing, plan) : await listInput(context, plan);
 }
 
 /** The input of a run that is published: files of a table may be gone by then, and nothing is added to a version. */

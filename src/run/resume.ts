@@ -200,9 +200,7 @@ export function checkPins(
     throw changedModel(`tokenizer ${uri}`, difference);
   }
 
-  const difference = compareListing(plan, now.listed);
-  // Nothing is added to a version of a table: the plan has left out files of which input.where keeps no row.
-  const change = plan.input.table === undefined ? difference : { ...difference, added: [] };
+  const change = compareListing(plan, now.listed);
   const broken = run.state.kind === "published" ? { ...change, missing: [] } : { ...pendingOf(run, change), added: [] };
   if (broken.added.length + broken.missing.length + broken.changed.length > 0) {
     throw changedInput(context, run, { broken, listed: now.listed });

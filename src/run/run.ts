@@ -256,10 +256,23 @@ async function takeUp(context: JobContext, stored: StoredPlan): Promise<RunRepor
       return await takeStep(context, run, step);
     }
     if (step.kind === "score") {
-      return await resumeScoring(context, run);
+      const scoring = resumeScoring(context, run);
+      const report = await (newRun ? orChangedInput(scoring) : scoring);
+      return report instanceof JobError ? await abandon(context, run.plan.runId, report) : report;
     }
     await checkPublished(context, run, await listPublished(context, run.plan));
     return await alreadyComplete(context, run);
+  });
+}
+
+/** Returns the error if rows cannot be read as they were planned. @throws other errors of `scoring` */
+async function orChangedInput<T>(scoring: Promise<T>): Promise<T | JobError> {
+  return await scoring.catch((thrown: unknown) => {
+    const error = firstError(thrown);
+    if (error instanceof JobError && error.code === "INPUT_CHANGED") {
+      return error;
+    }
+    throw thrown;
   });
 }
 

@@ -12,6 +12,7 @@ import { usualKey } from "../job/jobfile/job-spec.js";
 import { JobError, messageOf, reworded } from "../base/errors.js";
 import type { Source } from "../sources/source.js";
 import { isWhole } from "./attempt.js";
+import { plannedFiles } from "./input.js";
 
 /** Opens the job that scores the same rows with the challenger, into a place beside the output. */
 export async function openSecondJob(context: JobContext): Promise<JobContext & AsyncDisposable> {
@@ -73,8 +74,9 @@ export async function scoreWithSecond(
  */
 async function scoreRows(job: JobContext, plan: Plan, runJob: (job: JobContext) => Promise<unknown>): Promise<void> {
   const spec = { ...job.spec, commit_rows: plan.commitRows };
-  // At the version of the table that the run reads, whatever is the newest by now.
-  const source: Source = { ...job.source, list: (patterns) => job.source.list(patterns, plan.input) };
+  // The files of the table that the run reads, at its version, whatever is the newest by now.
+  const list: Source["list"] = async (patterns) => plannedFiles(await job.source.list(patterns, plan.input), plan);
+  const source: Source = { ...job.source, list };
   const run = async (newRun: boolean): Promise<unknown> => await runJob({ ...job, spec, source, newRun });
   try {
     await run(await isOutdated(job, await job.sink.find(job.base), plan));

@@ -15,7 +15,8 @@ import { historyContractOf } from "../support/history-contract.js";
 import { notesContractOf } from "../support/notes-contract.js";
 import { pruneContractOf } from "../support/prune-contract.js";
 import { stagingContractOf } from "../support/staging-contract.js";
-import { parquetSink, pgSink, s3Sink } from "../support/sinks.js";
+import { deltaSink, parquetSink, pgSink, s3Sink } from "../support/sinks.js";
+import { rowsOfDelta } from "../support/lakes.js";
 import { torture } from "../support/torture.js";
 
 const postgres = usePostgres();
@@ -32,6 +33,22 @@ async function parquetWorld(): Promise<AnswersWorld> {
     adds: false,
     hasFiles: true,
     ...pruningFiles,
+    journals: async () =>
+      (await readdir(scratch.path, { recursive: true })).filter((name) => name.includes("/answers")),
+    [Symbol.asyncDispose]: () => scratch[Symbol.asyncDispose](),
+  };
+}
+
+async function deltaWorld(): Promise<AnswersWorld> {
+  const scratch = await scratchFolder();
+  const table = join(scratch.path, "table");
+  return {
+    open: () => Promise.resolve(deltaSink(table)),
+    ids: async () => ascending((await rowsOfDelta(table)).map(({ id }) => Number(id))),
+    adds: true,
+    hasFiles: true,
+    keepsPrunedRows: true,
+    prunes: { files: 3 },
     journals: async () =>
       (await readdir(scratch.path, { recursive: true })).filter((name) => name.includes("/answers")),
     [Symbol.asyncDispose]: () => scratch[Symbol.asyncDispose](),
@@ -73,6 +90,7 @@ async function postgresWorld(mode: "append" | "upsert" | "replace"): Promise<Ans
       return ascending(rows.map(({ id }) => Number(id)));
     },
     adds: mode === "append",
+    showsSpans: mode === "append",
     hasFiles: false,
     keepsPrunedRows: true,
     prunes: { rejects: 1 },
@@ -124,6 +142,7 @@ function holds(name: string, worldOf: () => Promise<AnswersWorld>, about: readon
 
 holds("the sink in memory", memoryWorld);
 holds("the Parquet sink", parquetWorld);
+holds("a Delta table", deltaWorld);
 for (const { name, describe, server } of stores) {
   describe(`the Parquet sink in ${name}`, () => {
     // The same code reads the others from a disk.

@@ -1,4 +1,4 @@
-import { stat } from "node:fs/promises";
+import { readFile, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import type { TableColumn } from "#src/columns/types.js";
@@ -37,11 +37,11 @@ const columns: readonly TableColumn[] = [
 ];
 const names = columns.map(({ name }) => name);
 
-/** Writes a file. Numbered columns have names that mean others in the table; an old file has narrow types and no `z`. */
+/** Writes a file. Numbered columns have names that mean others in the table; an old file has narrow types, names in other case and no `z`. */
 async function write(folder: string, file: FileOfTable): Promise<void> {
   const { first, rows, isNumbered, isOld } = file;
   const [int, float] = isOld ? ["INTEGER", "FLOAT"] : ["BIGINT", "DOUBLE"];
-  const [id, x, t] = isNumbered ? ["x", "t", "id"] : ["id", "col-x", "col-t"];
+  const [id, x, t] = isNumbered ? ["x", "t", "id"] : isOld ? ["ID", "COL-x", "col-t"] : ["id", "col-x", "col-t"];
   const z = isOld ? "" : `, CASE WHEN i % 3 > 0 THEN i * 2 END AS "z"`;
   const select = `'gone' AS "dropped", ('t' || i)::VARCHAR AS "${t}", i::${int} AS "${id}", (i / 4)::${float} AS "${x}"${z}, DATE '1999-01-01' AS dt FROM range(${first}, ${first + rows}) r(i)`;
   const ids = [`"dropped": 9, "${t}": 3, "${id}": 1, "${x}": 2`, ...(isOld ? [] : [`"z": 4`])].join(", ");
@@ -159,6 +159,54 @@ test("a column whose values are none of the table's type is refused where the jo
   ])) {
     expect(schema.columns.map(({ type }) => type)).toEqual(["int64", "float64", undefined, "int64", "date32"]);
     expect(schema.columns[2]?.sourceType).toBe("VARCHAR in the file and int64 in the table");
+  }
+});
+
+test("fields of a struct that the table has added again after it had dropped them are not those of the file", async () => {
+  const ids = "FIELD_IDS {s: {__duckdb_field_id: 1, a: 2, b: 3}, l: {__duckdb_field_id: 4, element: 5}}";
+  await writeRows(join(scratch.path, "f.parquet"), "SELECT {a: 1.5, b: 2::BIGINT} AS s, [1.5] AS l", ids);
+  const a = { name: "a", type: { kind: "decimal", precision: 2, scale: 1 } } as const;
+  const type = { kind: "struct", fields: [a, { name: "b", type: "int64" }] } as const;
+  await using decoder = openParquetDecoder({ threads: 1, folders: [scratch.path], timezone: "UTC" });
+  const typesOf = async (leafIds: readonly number[]): Promise<unknown> => {
+    const more = { storedNames: [], default: null, isPartition: false };
+    const list = { kind: "list", element: a.type } as const;
+    const both: readonly TableColumn[] = [
+      { name: "s", fieldId: 1, leafIds, type, ...more },
+      { name: "l", fieldId: 4, leafIds: [5], type: list, ...more },
+    ];
+    const path = join(scratch.path, "f.parquet");
+    for await (const { schema } of decoder.footers([{ path, name: path, table: { columns: both, removed: never } }])) {
+      return schema.columns.map((column) => column.type ?? column.sourceType);
+    }
+    return undefined;
+  };
+
+  expect(await typesOf([2, 3])).toMatchObject([{ kind: "struct" }, { kind: "list" }]);
+  expect(await typesOf([7, 3])).toMatchObject([
+    expect.stringContaining("of other field ids in the file"),
+    { kind: "list" },
+  ]);
+});
+
+test("a column of a file that DuckDB takes for another one, which the table does not have, is refused", async () => {
+  const path = join(scratch.path, "f.parquet");
+  await writeRows(path, `SELECT 1.5::DOUBLE AS x, 'p' AS "y", 2::BIGINT AS n`, "FIELD_IDS {x: 1, y: 2, n: 3}");
+  const bytes = await readFile(path);
+  // DuckDB writes no such names either: the schema's name, and those of the column chunk.
+  for (let at = bytes.indexOf("\u0001y"); at >= 0; at = bytes.indexOf("\u0001y", at + 1)) {
+    bytes.write("X", at + 1);
+  }
+  await writeFile(path, bytes);
+  const more = { storedNames: [], default: null, isPartition: false };
+  const table: readonly TableColumn[] = [
+    { name: "X", fieldId: 2, type: "utf8", ...more },
+    { name: "n", fieldId: 3, type: "int64", ...more },
+  ];
+  await using decoder = openParquetDecoder({ threads: 1, folders: [scratch.path], timezone: "UTC" });
+  for await (const { schema } of decoder.footers([{ path, name: path, table: { columns: table, removed: never } }])) {
+    expect(schema.columns.map(({ type }) => type)).toEqual([undefined, "int64"]);
+    expect(schema.columns[0]?.sourceType).toContain("names differ in case");
   }
 });
 

@@ -131,6 +131,15 @@ test("a deletion vector with another number of rows than the log says is damaged
   await expect(Promise.all(files.map(async ({ removed }) => await removed()))).rejects.toMatchObject({ exitCode: 65 });
 });
 
+test("an Iceberg table whose writer died before it told the newest version has the rows of that", async () => {
+  const table = join(scratch.path, "v2");
+  await cp(join(sparkTables, "ns/v2"), table, { recursive: true });
+  const { version } = await read(table);
+  await writeFile(join(table, "metadata/version-hint.text"), "2");
+
+  expect((await read(table)).version).toBe(version);
+});
+
 /** The manifests that the newest snapshot of a copy of the table v2 has, and the file that lists them. */
 async function manifestsOf(table: string): Promise<{ readonly list: string; readonly manifests: readonly string[] }> {
   const at = await newestMetadata(diskReader(), table);

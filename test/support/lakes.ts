@@ -1,6 +1,6 @@
 import { once } from "node:events";
 import { readFileSync } from "node:fs";
-import { writeFile } from "node:fs/promises";
+import { readdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import avsc, { type Schema } from "avsc";
 import { expect } from "vitest";
@@ -11,7 +11,7 @@ import { type LakeTools, lakeReader } from "#src/sources/lake/source.js";
 import { projectFolder } from "./cli.js";
 import { writeModel } from "./onnx.js";
 import { outputRows } from "./output.js";
-import { query } from "./parquet.js";
+import { query, readFiles } from "./parquet.js";
 
 /** Tables that Spark wrote, and the rows that it reads of them: spark_tables.py makes both anew. */
 export const sparkTables = join(projectFolder, "fixtures/lakes");
@@ -156,4 +156,20 @@ export async function expectScored(folder: string, rows: Rows, columns: readonly
     rowText([...columns.map((name) => row[name]), score]);
   const expected = rows.map((row) => text(row, row[columns[0] ?? ""]));
   expect(scored.map((row) => text(row, row["score"])).toSorted()).toEqual(expected.toSorted());
+}
+
+/** The rows of a Delta table on a disk, as its log names them, of files without deletion vectors. */
+export async function rowsOfDelta(table: string): Promise<Rows> {
+  const log = join(table, "_delta_log");
+  const files = new Set<string>();
+  for (const name of (await readdir(log).catch(() => [])).filter((each) => each.endsWith(".json")).toSorted()) {
+    for (const line of (await readFile(join(log, name), "utf8")).trim().split("\n")) {
+      const { add, remove } = JSON.parse(line) as { add?: { path: string }; remove?: { path: string } };
+      files.delete(remove?.path ?? "");
+      if (add !== undefined) {
+        files.add(add.path);
+      }
+    }
+  }
+  return await readFiles([...files].map((path) => join(table, decodeURIComponent(path))));
 }

@@ -2,6 +2,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { openSpool, type Spool } from "#src/base/spool.js";
 import { openDuckDbLazily } from "#src/duckdb/instance.js";
+import { type DeltaSinkOptions, openDeltaSink } from "#src/targets/delta.js";
+import { inFolder } from "#src/targets/parquet/parts.js";
 import { openParquetSink, type ParquetSinkOptions } from "#src/targets/parquet/sink.js";
 import type { Sink } from "#src/targets/target.js";
 import { type FileSystem, nodeFileSystem, openDiskStore } from "#src/stores/disk.js";
@@ -42,10 +44,37 @@ export interface DiskSinkOptions extends Partial<ParquetSinkOptions> {
 }
 
 /** Opens a target of Parquet files in a folder. */
-export function openDiskSink({ fs = nodeFileSystem, isDead = () => false, ...options }: DiskSinkOptions): Sink {
+export function openDiskSink(options: DiskSinkOptions): Sink {
+  return openParquetSink({ ...onDisk(options), publish: inFolder });
+}
+
+export interface DiskTableOptions
+  extends Omit<DiskSinkOptions, "folder">,
+    Partial<Pick<DeltaSinkOptions, "allowDuplicates" | "folder">> {
+  readonly table: string;
+}
+
+/** Opens a Delta table in a folder. A new run may add its rows to it. */
+export function openDiskTable({ table, ...options }: DiskTableOptions): Sink {
+  const folder = join(table, "_infer-batch/job-000000000000");
+  return openDeltaSink({
+    create: true,
+    partition: {},
+    allowDuplicates: true,
+    ...onDisk({ folder, ...options }),
+    ...(options.allowDuplicates === undefined ? {} : { allowDuplicates: options.allowDuplicates }),
+    table,
+  });
+}
+
+function onDisk({
+  fs = nodeFileSystem,
+  isDead = () => false,
+  ...options
+}: DiskSinkOptions): Omit<ParquetSinkOptions, "publish"> {
   const { writer } = options;
   const storeAt = (root: string): ReturnType<typeof openDiskStore> => openDiskStore({ root, fs, writer, isDead });
   const spool = testSpool(writer);
   const close = async (): Promise<void> => await spool[Symbol.asyncDispose]();
-  return openParquetSink({ ...sinkOptions, close, spool, storeAt, ...options });
+  return { ...sinkOptions, close, spool, storeAt, ...options };
 }

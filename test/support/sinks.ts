@@ -4,6 +4,7 @@ import { profileRows, profileText } from "#src/checks/profile/profile.js";
 import type { ColumnType, NamedColumn, OutputRows, RejectedRow, SpanOutput } from "#src/columns/types.js";
 import type { Plan, PlanTarget, RunId, Span } from "#src/run/plan/plan.js";
 import { spanAt, spanCount } from "#src/run/plan/spans.js";
+import { inFolder } from "#src/targets/parquet/parts.js";
 import { openParquetSink } from "#src/targets/parquet/sink.js";
 import type { Sink, StoredPlan } from "#src/targets/target.js";
 import type { AttemptFacts } from "#src/run/lifecycle/span-record.js";
@@ -17,7 +18,7 @@ import type { PostgresOutputSpec } from "#src/job/jobfile/output-spec.js";
 import { planOf } from "./plans.js";
 import { s3Target, type TargetSetup } from "./s3-target.js";
 import { alone, beginRun, type BegunRun } from "./sink-drive.js";
-import { openDiskSink, sinkOptions, testSpool } from "./sink-options.js";
+import { type DiskTableOptions, openDiskSink, openDiskTable, sinkOptions, testSpool } from "./sink-options.js";
 
 /** `id` is carried, `score` is predicted. */
 const contract: Contract = {
@@ -97,6 +98,11 @@ export function parquetSink(folder: string): Promise<Sink> {
   return Promise.resolve(openDiskSink({ folder: join(folder, "out"), compression: "zstd", writer: `test.${writers}` }));
 }
 
+export function deltaSink(table: string, options: Partial<DiskTableOptions> = {}): Sink {
+  writers += 1;
+  return openDiskTable({ table, writer: `test.${writers}`, ...options });
+}
+
 export interface S3SinkOptions {
   readonly port: number;
   /** `s3://bucket/folder` */
@@ -140,6 +146,7 @@ export function s3Sink(options: S3SinkOptions): Promise<Sink> {
       },
       writer,
       warn,
+      publish: inFolder,
     }),
   );
 }

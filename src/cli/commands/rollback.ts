@@ -24,7 +24,7 @@ async function rollback(spec: string, options: JobOptions, io: SafeIo): Promise<
   const { sink } = job;
   if (sink.table === undefined) {
     throw new JobError("USAGE", `rolling back ${sink.target}: a new run keeps nothing of the files that it replaces`, {
-      hint: "rollback is for output.postgres with mode: replace",
+      hint: "rollback is for output.postgres with mode: replace; for a Delta table: RESTORE TABLE … TO VERSION AS OF …, with an engine that writes it",
     });
   }
   const done = await sink.table.rollBack();

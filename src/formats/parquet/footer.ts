@@ -16,7 +16,7 @@ import { JobError, errnoOf, messageOf } from "../../base/errors.js";
 import { rewriteShard } from "../faults.js";
 import type { ShardFile } from "../format.js";
 import type { TableRows } from "../../columns/types.js";
-import { mapColumns } from "./table-columns.js";
+import { type MappedColumns, mapColumns } from "./table-columns.js";
 import { promises } from "node:fs";
 
 /** The parts of a footer that say where rows are. Names are those of parquet.thrift if it has one. */
@@ -37,6 +37,8 @@ export interface Footer extends SchemaLeaves {
   readonly encrypted: boolean;
   /** What SQL selects of the file, whose columns are those of a table here; undefined: they are its own. */
   readonly select?: string | undefined;
+  /** Columns of the table that cannot be read from the file, and what the file has in their place; undefined: none. */
+  readonly unfit?: MappedColumns["unfit"] | undefined;
 }
 
 interface RowGroup {
@@ -116,6 +118,8 @@ export interface Leaf {
   readonly column: number;
   /** The id that the writer gave this column; undefined: none. */
   readonly fieldId: number | undefined;
+  /** The id that the writer gave the leaf itself, which is that of the column where that has no fields; undefined: none. */
+  readonly leafId: number | undefined;
   /** Names from the table's column down to the leaf. */
   readonly path: readonly string[];
   /** Number of the physical type. */
@@ -339,10 +343,11 @@ export function leavesOf(elements: readonly SchemaElement[]): SchemaLeaves {
     if (element.type === undefined) {
       groups.push({ element, left: element.children, path, repetition, definition, names: new Set() });
     } else {
-      const { type, annotation, utcNanosAt } = element;
+      const { type, annotation, utcNanosAt, fieldId: leafId } = element;
       const list = listOf(groups, element);
       const { fieldId } = groups[0]?.element ?? element;
-      leaves.push({ column: columns - 1, fieldId, path, type, repetition, definition, annotation, utcNanosAt, list });
+      const ids = { column: columns - 1, fieldId, leafId };
+      leaves.push({ ...ids, path, type, repetition, definition, annotation, utcNanosAt, list });
     }
   }
   isTree &&= groups.every(isDone) && elements[0]?.type === undefined && elements[0]?.children === columns;
@@ -530,9 +535,9 @@ export function isNotInTable({ path: [name = ""] }: Leaf): boolean {
 /** A footer with the names that a table has for the columns of the file. */
 function asTable(footer: Footer, table: TableRows, path: string): Footer {
   const { leaves, rowGroups } = footer;
-  const { names, select } = mapColumns(leaves, table, path);
+  const { names, select, unfit } = mapColumns(leaves, table, path);
   if (leaves.every((leaf) => names.get(leaf.column) === leaf.path[0])) {
-    return { ...footer, select };
+    return { ...footer, select, unfit };
   }
   const renamed = leaves.map((leaf) => {
     const [name = "", ...fields] = leaf.path;
@@ -549,6 +554,7 @@ function asTable(footer: Footer, table: TableRows, path: string): Footer {
     rowGroups: rowGroups.map(({ rows, chunks }) => ({ rows, chunks: chunksOf(chunks) })),
     double: undefined,
     select,
+    unfit,
   };
 }
 

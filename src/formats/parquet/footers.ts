@@ -17,6 +17,7 @@ interface FileFacts extends Omit<ShardFooter, "schema"> {
   /** undefined: DuckDB is asked. */
   readonly columns: readonly SourceColumn[] | undefined;
   readonly select: Footer["select"];
+  readonly unfit: Footer["unfit"];
   readonly legacyDates: readonly LegacyDates[];
 }
 
@@ -43,9 +44,13 @@ export async function* readFooters(
     return schema;
   };
   /** Files that store the columns of a table otherwise have the same columns in it. */
-  const ofTable = (stored: ShardSchema, { columns }: TableRows, digest: string): Promise<ShardSchema> =>
+  const ofTable = (
+    { columns: stored, legacyDates }: ShardSchema,
+    { columns }: TableRows,
+    { unfit, digest }: { readonly unfit: Footer["unfit"]; readonly digest: string },
+  ): Promise<ShardSchema> =>
     schemaOf(`table ${digest}`, () => {
-      const schema = { columns: tableSchema(stored.columns, columns), legacyDates: stored.legacyDates };
+      const schema = { columns: tableSchema(stored, columns, unfit), legacyDates };
       return schemaOf(JSON.stringify(["table", schema]), () => schema);
     });
   for (let start = 0; start < files.length; start += filesPerQuery) {
@@ -55,13 +60,16 @@ export async function* readFooters(
     );
     const unknown = facts.flatMap(({ path, columns }) => (columns === undefined ? [path] : []));
     const digests = unknown.length === 0 ? undefined : await (await reader()).digests(unknown);
-    for (const { file, columns, select, legacyDates, ...fact } of facts) {
-      const digest = JSON.stringify([columns ?? digests?.get(fact.path), select, legacyDates]);
+    for (const { file, columns, select, unfit, legacyDates, ...fact } of facts) {
+      const digest = JSON.stringify([columns ?? digests?.get(fact.path), select, unfit, legacyDates]);
       const stored = await schemaOf(digest, async () => ({
         columns: columns ?? (await columnsOf(await reader(), file)),
         legacyDates,
       }));
-      yield { ...fact, schema: file.table === undefined ? stored : await ofTable(stored, file.table, digest) };
+      yield {
+        ...fact,
+        schema: file.table === undefined ? stored : await ofTable(stored, file.table, { unfit, digest }),
+      };
     }
   }
 }
@@ -85,7 +93,19 @@ function summary(file: ShardFile, footer: Footer): FileFacts {
   const encrypted = [...new Set(closed.map((chunk) => chunk.path[0] ?? ""))];
   const columns = footer.encrypted || encrypted.length > 0 ? undefined : plainColumns(leaves);
   const [legacyDates, nulls] = [legacyDatesOf(footer), statedNulls(footer)];
-  return { file, path, rows, rowGroups: rowGroups.length, sizeBytes, encrypted, columns, select, legacyDates, nulls };
+  const ofTable = { select, unfit: footer.unfit };
+  return {
+    file,
+    path,
+    rows,
+    rowGroups: rowGroups.length,
+    sizeBytes,
+    encrypted,
+    columns,
+    ...ofTable,
+    legacyDates,
+    nulls,
+  };
 }
 
 function statedNulls({ rowGroups }: Footer): ReadonlyMap<string, number> {

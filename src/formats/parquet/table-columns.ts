@@ -1,12 +1,13 @@
 import { type ColumnType, showType, type SourceColumn, type TableColumn, type TableRows } from "../../columns/types.js";
-import { quoteName, quoteText, sqlTypeOf } from "../../duckdb/sql.js";
+import { quoteName, sqlTypeOf } from "../../duckdb/sql.js";
 import { JobError } from "../../base/errors.js";
-import { refuseNames, rowNumberColumn } from "../sql/slice-sql.js";
+import { constantSql, refuseNames, rowNumberColumn } from "../sql/slice-sql.js";
 
 /** What a footer says of a column of values: see `Leaf`. */
 interface StoredLeaf {
   readonly column: number;
   readonly fieldId: number | undefined;
+  readonly leafId: number | undefined;
   readonly path: readonly string[];
   readonly type: number;
   readonly annotation: string;
@@ -18,10 +19,13 @@ export interface MappedColumns {
   readonly names: ReadonlyMap<number, string>;
   /** What SQL selects of the file. */
   readonly select: string;
+  /** Columns of the table that cannot be read from the file though their types fit, and what of the file's is wrong. */
+  readonly unfit: readonly (readonly [column: string, what: string])[];
 }
 
 /**
- * Finds the columns of a table in a file: by their ids where the file numbers its columns, else by name.
+ * Finds the columns of a table in a file: by their ids where the file numbers its columns, else by name, whose case differs
+ * in files that were Parquet before they were a table's.
  * @throws JobError SPEC_INVALID where nothing says which columns these are
  */
 export function mapColumns(leaves: readonly StoredLeaf[], { columns }: TableRows, path: string): MappedColumns {
@@ -41,30 +45,42 @@ export function mapColumns(leaves: readonly StoredLeaf[], { columns }: TableRows
     );
   }
   const byId = new Map([...stored.values()].map((leaf) => [leaf.fieldId, leaf]));
-  const byName = new Map([...stored.values()].map((leaf) => [leaf.path[0], leaf]));
+  const byName = new Map([...stored.values()].map((leaf) => [leaf.path[0]?.toLowerCase(), leaf]));
 
   const names = new Map<number, string>();
+  const unfit: (readonly [string, string])[] = [];
+  const idsIn = new Map<number, (number | undefined)[]>();
+  for (const { column, leafId } of leaves) {
+    const ids = idsIn.get(column) ?? [];
+    ids.push(leafId);
+    idsIn.set(column, ids);
+  }
+  const once = new Map<string, boolean>();
+  for (const {
+    path: [name = ""],
+  } of stored.values()) {
+    once.set(name.toLowerCase(), !once.has(name.toLowerCase()));
+  }
   const selected = columns.flatMap((column) => {
-    const { name, fieldId, storedNames, type, isPartition } = column;
+    const { name, fieldId, leafIds, storedNames, type, isPartition } = column;
     if (isPartition || type === undefined) {
       return [];
     }
     const isById = hasIds && fieldId !== undefined;
-    const leaf = isById ? byId.get(fieldId) : storedNames.map((storedName) => byName.get(storedName)).find(Boolean);
+    const leaf = isById ? byId.get(fieldId) : storedNames.map((each) => byName.get(each.toLowerCase())).find(Boolean);
     if (leaf !== undefined) {
       names.set(leaf.column, name);
+      const ids = isById ? (idsIn.get(leaf.column) ?? []) : [];
+      if (leafIds !== undefined && ids.some((id, index) => id !== undefined && id !== leafIds[index])) {
+        unfit.push([name, " of other field ids"]);
+      }
+      if (once.get(leaf.path[0]?.toLowerCase() ?? "") !== true) {
+        unfit.push([name, ", one of two whose names differ in case,"]); // DuckDB takes either for the first one
+      }
     }
-    return [`${leaf === undefined ? absentSql(column, type) : storedSql(leaf, type)} AS ${quoteName(name)}`];
+    return [`${leaf === undefined ? constantSql(column.default, type) : storedSql(leaf, type)} AS ${quoteName(name)}`];
   });
-  return { names, select: [rowNumberColumn, ...selected].join(", ") };
-}
-
-/** The value of a column in the rows of a file that does not have it. */
-function absentSql({ default: text }: TableColumn, type: ColumnType): string {
-  if (text === null) {
-    return `CAST(NULL AS ${sqlTypeOf(type)})`;
-  }
-  return type === "binary" ? `unhex(${quoteText(text)})` : `CAST(${quoteText(text)} AS ${sqlTypeOf(type)})`;
+  return { names, select: [rowNumberColumn, ...selected].join(", "), unfit };
 }
 
 /** The number of a physical type of parquet.thrift. */
@@ -83,9 +99,15 @@ function storedSql({ path: [name = ""], type: physical, annotation }: StoredLeaf
  * The columns of a table, as its rows in a file have them. A column of the file that cannot become the table's has no
  * type, so that a job which uses it is refused.
  * @param stored the file's columns, with the names that they have in the table
+ * @param unfit as `MappedColumns` has it
  */
-export function tableSchema(stored: readonly SourceColumn[], columns: readonly TableColumn[]): SourceColumn[] {
-  const inFile = new Map(stored.map((column) => [column.name, column]));
+export function tableSchema(
+  stored: readonly SourceColumn[],
+  columns: readonly TableColumn[],
+  unfit: MappedColumns["unfit"] = [],
+): SourceColumn[] {
+  const wrong = new Map(unfit);
+  const byName = new Map(stored.map((column) => [column.name, column]));
   return columns.map(({ name, type, isPartition }): SourceColumn => {
     if (type === undefined) {
       return { name, sourceType: "a type that is not read", type };
@@ -93,12 +115,16 @@ export function tableSchema(stored: readonly SourceColumn[], columns: readonly T
     if (isPartition) {
       return { name, sourceType: showType(type), type, partition: true };
     }
-    const column = inFile.get(name);
+    const column = byName.get(name);
+    const what = wrong.get(name);
     const fits =
-      column === undefined || column.onlyNulls === true || (column.type !== undefined && becomes(column.type, type));
-    return fits
-      ? { name, sourceType: sqlTypeOf(type), type }
-      : { name, sourceType: `${column.sourceType} in the file and ${showType(type)} in the table`, type: undefined };
+      column === undefined ||
+      (what === undefined && (column.onlyNulls === true || (column.type !== undefined && becomes(column.type, type))));
+    if (fits) {
+      return { name, sourceType: sqlTypeOf(type), type };
+    }
+    const inFile = `${column.sourceType}${what ?? ""} in the file`;
+    return { name, sourceType: `${inFile} and ${showType(type)} in the table`, type: undefined };
   });
 }
 

@@ -96,12 +96,17 @@ export function castTarget(dtype: NumericTensorType): string {
   return sqlTypeOf(dtype === "float16" ? "float64" : dtype); // which FLOAT would round twice
 }
 
+/** SQL for a value as text, that of bytes in hex; null: NULL. */
+export function constantSql(text: string | null, type: ColumnType): string {
+  const value = text === null ? "NULL" : quoteText(text);
+  return type === "binary" ? `unhex(${value})` : `CAST(${value} AS ${sqlTypeOf(type)})`;
+}
+
 /** The SQL of a column, of a field inside it, or of a value from the folder names. */
 export function columnSql({ path, type, partition, computed }: ColumnRef, partitions: Partitions): string {
   const [first = "", ...fields] = path;
   if (partition === true) {
-    const value = partitions.get(first) ?? null;
-    return `CAST(${value === null ? "NULL" : quoteText(value)} AS ${sqlTypeOf(type)})`;
+    return constantSql(partitions.get(first) ?? null, type);
   }
   const steps = computed === true ? [expressionAlias(first), expressionValue, ...fields] : path;
   const [column = "", ...others] = steps.map(quoteName);

@@ -65,7 +65,7 @@ export interface Filled {
   readonly outputPattern: OutputPattern;
 }
 
-/** `output.parquet.path` with `anyValue` in the place of what differs between runs. */
+/** The path of files or of a table as `output` has it, with `anyValue` in the place of what differs between runs. */
 export interface OutputPattern {
   /** Where runs of the job with any params write. */
   readonly job: string;
@@ -103,7 +103,7 @@ export function fillDocument(document: YamlDocument, context: SpecContext): Fill
     variables: new Map(),
     clock: [],
   };
-  const outputPath = document.getIn(outputPathKey);
+  const outputPath = outputPathKeys.map((key) => document.getIn(key)).find((path) => path !== undefined);
   const dateParam = (
     params.find(({ type }) => type?.type === "date") ??
     params.find(({ type, node }) => type === undefined && isFromToday(node))
@@ -196,7 +196,7 @@ function fillParam(
 
 const clockNames: ReadonlySet<string> = new Set(["today", "yesterday", "hour"]);
 
-const outputPathKey = ["output", "parquet", "path"];
+const outputPathKeys = ["parquet", "delta"].map((target) => ["output", target, "path"]);
 
 /** Where the runs of this job with other params write. */
 function patternOf(template: unknown, { lookup }: Scope): OutputPattern {
@@ -249,7 +249,7 @@ function fillNode(node: unknown, path: Path, scope: Scope): void {
       return; // read when the value is needed, and never into a plan
     }
     const inSql = isExpression(path);
-    const isOutputPath = path.join() === outputPathKey.join();
+    const isOutputPath = outputPathKeys.some((key) => key.join() === path.join());
     const lookup = (name: string, offset: number): string | undefined => {
       const value = scope.lookup(name);
       if (value === undefined || (inSql && value.from === "environment")) {

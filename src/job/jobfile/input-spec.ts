@@ -385,8 +385,8 @@ export function checkInput(
   if (Object.keys(partitions).length > 0) {
     refuse(["input", "partitions"], "a table knows the types of its columns; leave this key out");
   }
-  if (/[*?[\]{}]/.test(table)) {
-    refuse(["input", "table"], "expected the folder of one table, without wildcards");
+  if (/[*?[\]{}()\\]/.test(table)) {
+    refuse(["input", "table"], "expected the folder of one table, without wildcards such as * and (");
   }
 }
 
@@ -404,11 +404,19 @@ export function inputOf({ path = [], table, at = "latest", on_rewrite: onRewrite
       };
 }
 
-/** A folder without a slash at its end, `.` and `//`, with which the names of its files begin. */
+/** A folder without a slash at its end, `.`, `..` and `//`, with which the names of its files begin. */
 function folderOf(table: string): string {
-  const [, scheme = "", path = ""] = /^(\w+:\/\/)?(.*)$/s.exec(table) ?? [];
-  const parts = path.split("/").filter((part, index) => (part !== "" || index === 0) && part !== ".");
-  return `${scheme}${parts.join("/")}`;
+  const [, store = "", path = ""] = /^(\w+:\/\/)?(.*)$/s.exec(table) ?? [];
+  const parts: string[] = [];
+  for (const [index, part] of path.split("/").entries()) {
+    const isBack = part === ".." && !["", "..", undefined].includes(parts.at(-1));
+    if (isBack) {
+      parts.pop();
+    } else if (part !== "." && (part !== "" || index === 0)) {
+      parts.push(part);
+    }
+  }
+  return `${store}${parts.join("/")}`;
 }
 
 /** SQL does not tell names by case. */

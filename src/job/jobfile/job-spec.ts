@@ -15,7 +15,9 @@ import {
 import { type ChallengerSpec, type ModelSpec, challenger, model, parseOutputReference } from "./model-spec.js";
 import {
   type TargetSpecs,
-  checkParquet,
+  checkDelta,
+  checkFiles,
+  deltaOutput,
   checkPostgres,
   parquetOutput,
   postgresOutput,
@@ -120,6 +122,7 @@ const output = z.strictObject({
     .describe("Input columns that are copied to the output, with type and value unchanged."),
   lineage: z.boolean().default(false).meta(plan).describe("true adds the columns run_id, model_sha256 and scored_at."),
   parquet: parquetOutput.optional().meta(attempt),
+  delta: deltaOutput.optional().meta(attempt),
   postgres: postgresOutput.optional().meta(attempt),
 }) satisfies z.ZodType<OutputSpec>;
 
@@ -239,7 +242,7 @@ function withDefaults({ max_rejects: given, challenger: other, ...spec }: z.outp
 const longestName = 63 - "_challenger".length;
 
 /** Refuses what does not fit runs that read what is new only, and are published beside each other. */
-function checkSince({ input: { since }, output: { postgres }, ...spec }: GivenJob, refuse: Refuse): void {
+function checkSince({ input: { since }, output: { postgres, delta }, ...spec }: GivenJob, refuse: Refuse): void {
   if (since === undefined) {
     return;
   }
@@ -247,6 +250,9 @@ function checkSince({ input: { since }, output: { postgres }, ...spec }: GivenJo
     const message =
       "a run with input.since has new rows only, and mode replace would remove those of the runs before it: use append or upsert";
     refuse(["output", "postgres", "mode"], message);
+  }
+  if (delta !== undefined) {
+    refuse(["output", "delta"], "a Delta table does not take runs with input.since yet: use parquet or postgres");
   }
   for (const key of ["reuse", "challenger"] as const) {
     if (spec[key] !== undefined) {
@@ -262,7 +268,7 @@ function checkSince({ input: { since }, output: { postgres }, ...spec }: GivenJo
 export const runParam = "run";
 
 function checkTarget(spec: GivenJob, refuse: Refuse): void {
-  const { parquet, postgres, columns } = spec.output;
+  const { parquet, delta, postgres, columns } = spec.output;
   checkSince(spec, refuse);
   const isShared = postgres !== undefined && postgres.mode !== "replace" && spec.checks?.on_fail !== "hold";
   if (spec.challenger !== undefined && isShared && !spec.output.lineage) {
@@ -277,8 +283,8 @@ function checkTarget(spec: GivenJob, refuse: Refuse): void {
     const message = `output.postgres.table is longer than ${longestName} letters: with _challenger added, Postgres would cut the name of the challenger's table off, which may leave that of the table itself`;
     refuse(["challenger"], message);
   }
-  if ((parquet === undefined) === (postgres === undefined)) {
-    refuse(["output"], "expected exactly one of parquet and postgres");
+  if ([parquet, delta, postgres].filter((target) => target !== undefined).length !== 1) {
+    refuse(["output"], "expected exactly one of parquet, delta and postgres");
   }
   if (postgres !== undefined) {
     checkPostgres(postgres, columns, spec.model.outputs, refuse);
@@ -311,11 +317,17 @@ function checkReuse({ key }: ReuseSpec, { columns, lineage, postgres }: GivenJob
   }
 }
 
-function checkPlaces({ input: from, model: by, output: { parquet }, checks: given }: GivenJob, refuse: Refuse): void {
+function checkPlaces(
+  { input: from, model: by, output: { parquet, delta }, checks: given }: GivenJob,
+  refuse: Refuse,
+): void {
   checkInputPlaces(from, given?.golden?.path, refuse);
   checkModelPlace(by, refuse);
   if (parquet !== undefined) {
-    checkParquet(parquet, refuse);
+    checkFiles("parquet", parquet, refuse);
+  }
+  if (delta !== undefined) {
+    checkDelta(delta, refuse);
   }
 }
 

@@ -7,6 +7,7 @@ import { countFrom, name, outputName, plan, type Refuse, secret, showFound, text
 /** A key for each kind of target. Exactly one is there; none where rows go through a pipe. */
 export interface TargetSpecs {
   readonly parquet?: ParquetOutputSpec | undefined;
+  readonly delta?: DeltaOutputSpec | undefined;
   readonly postgres?: PostgresOutputSpec | undefined;
 }
 
@@ -76,12 +77,42 @@ export const parquetOutput = z.strictObject({
   ...storeOutputKeys,
 }) satisfies z.ZodType<ParquetOutputSpec>;
 
+/** A Delta table as the target. */
+export interface DeltaOutputSpec extends ParquetOutputSpec {
+  readonly create: boolean;
+  /** Values of the columns that the table is partitioned by, the same for all rows of a run. */
+  readonly partition: Readonly<Record<string, string>>;
+  readonly conditional_writers?: true | undefined;
+}
+
+export const deltaOutput = parquetOutput.extend({
+  path: text
+    .meta(plan)
+    .describe(
+      "Folder of the Delta table, relative to the spec or in a store (s3://bucket/folder, gs://bucket/folder, az://account/container/folder). Each run adds its rows as one version.",
+    ),
+  create: z.boolean().default(true).describe("true creates the table if it does not exist."),
+  partition: z
+    .record(name, z.string())
+    .default({})
+    .meta(plan)
+    .describe(
+      "Values of the columns that the table is partitioned by, as ds: ${ds}. A new table has them as date, if the value is one, or as string.",
+    ),
+  conditional_writers: z
+    .literal(true)
+    .optional()
+    .describe(
+      "For S3: says that no other program writes to the table, or that each creates versions by conditional requests, as deltalake does. Spark without a lock table overwrites versions of others; one with DynamoDB does not see those of others.",
+    ),
+}) satisfies z.ZodType<DeltaOutputSpec>;
+
 /** With a longer path, the names of parts below it would exceed the limit. */
 const folderLimitBytes = 700;
 
 /** Refuses a place where the output cannot be, and keys that it does not take. */
-export function checkParquet(output: ParquetOutputSpec, refuse: Refuse): void {
-  const at = ["output", "parquet"];
+export function checkFiles(target: "parquet" | "delta", output: ParquetOutputSpec, refuse: Refuse): void {
+  const at = ["output", target];
   const { path, sse } = output;
   const problem =
     otherStoreProblem(path) ?? (isObjectUri(path) ? (objectUriProblem(path) ?? folderProblem(path)) : undefined);
@@ -97,6 +128,18 @@ export function checkParquet(output: ParquetOutputSpec, refuse: Refuse): void {
     if (sse?.algorithm === "AES256" && (sse.kms_key ?? sse.bucket_key) !== undefined) {
       refuse([...at, "sse"], "kms_key and bucket_key go with algorithm: aws:kms", showFound);
     }
+  }
+}
+
+/** Refuses a place where a table cannot be. */
+export function checkDelta(output: DeltaOutputSpec, refuse: Refuse): void {
+  checkFiles("delta", output, refuse);
+  const { path, conditional_writers: isDeclared } = output;
+  if (path.startsWith("s3:") && isDeclared !== true) {
+    refuse(
+      ["output", "delta", "conditional_writers"],
+      "expected true, for a table in S3: it says that no other program writes to the table, or that each creates versions by conditional requests, as deltalake does",
+    );
   }
 }
 

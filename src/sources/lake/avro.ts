@@ -20,7 +20,12 @@ export const exactLong = avsc.types.LongType["__with"]({
 });
 
 function typeOf(schema: Schema): avsc.Type {
-  return avsc.Type.forSchema(schema, { registry: { long: exactLong }, noAnonymousTypes: false });
+  return avsc.Type.forSchema(schema, {
+    registry: { long: exactLong },
+    noAnonymousTypes: false,
+    // Those with a logical type, such as instants, are not looked up.
+    typeHook: (part) => (typeof part === "object" && "type" in part && part.type === "long" ? exactLong : undefined),
+  });
 }
 
 const header = typeOf({

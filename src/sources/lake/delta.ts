@@ -1,6 +1,6 @@
 import { z } from "../../base/zod.js";
 import type { ColumnType, ScalarType, TableColumn } from "../../columns/types.js";
-import { JobError } from "../../base/errors.js";
+import { assertNever, JobError } from "../../base/errors.js";
 import { rowsOfDelta, type RemovedRows, unpackZ85 } from "./removed-rows.js";
 import {
   addedFiles,
@@ -50,7 +50,12 @@ const addAction = fileAction.extend({
 });
 type AddAction = z.infer<typeof addAction>;
 
-const protocol = z.object({ minReaderVersion: z.number(), readerFeatures: z.array(z.string()).nullish() });
+const protocol = z.object({
+  minReaderVersion: z.number(),
+  readerFeatures: z.array(z.string()).nullish(),
+  minWriterVersion: z.number().default(7),
+  writerFeatures: z.array(z.string()).nullish(),
+});
 const metaData = z.object({
   id: z.string(),
   schemaString: z.string(),
@@ -60,6 +65,7 @@ const metaData = z.object({
 });
 const commitInfo = z.object({ inCommitTimestamp: z.number().nullish(), timestamp: z.number().nullish() });
 const sidecar = z.object({ path: z.string() });
+const transaction = z.object({ appId: z.string(), version: z.number() });
 
 /** One line of the log. Actions of which nothing is needed are passed over. */
 const action = z.object({
@@ -69,6 +75,7 @@ const action = z.object({
   metaData: metaData.nullish(),
   commitInfo: commitInfo.nullish(),
   sidecar: sidecar.nullish(),
+  txn: transaction.nullish(),
 });
 type Action = z.infer<typeof action>;
 
@@ -80,8 +87,17 @@ interface Log {
 
 interface State {
   readonly files: Map<string, AddAction>;
+  /** The last version of each program that numbers what it writes. */
+  readonly transactions: Map<string, number>;
   protocol: z.infer<typeof protocol> | undefined;
   metaData: z.infer<typeof metaData> | undefined;
+}
+
+/** What the log of a table tells at a version. */
+export interface DeltaState extends Readonly<State> {
+  readonly version: number;
+  readonly protocol: z.infer<typeof protocol>;
+  readonly metaData: z.infer<typeof metaData>;
 }
 
 /**
@@ -90,10 +106,14 @@ interface State {
  * @see https://github.com/delta-io/delta/blob/master/PROTOCOL.md
  */
 export async function readDelta(reader: LakeReader, table: string, wanted: DeltaVersion): Promise<LakeSnapshot> {
+  return snapshotOf({ reader, table }, await readDeltaState(reader, table, wanted));
+}
+
+/** Reads the log of a table up to a version. @throws JobError as `readDelta` */
+export async function readDeltaState(reader: LakeReader, table: string, wanted: DeltaVersion): Promise<DeltaState> {
   const read = await readLog(reader, table);
   const version = await versionOf({ reader, table, ...read }, wanted);
-  const state = await stateAt({ reader, table }, { ...read, version, files: "all" });
-  return snapshotOf({ reader, table }, { version, state });
+  return await stateAt({ reader, table }, { ...read, version, files: "all" });
 }
 
 /**
@@ -111,10 +131,10 @@ export async function readDeltaChanges(
   const of = { commits, checkpoints, newest, version };
   if (from === null) {
     const state = await stateAt(place, { ...of, files: "all" });
-    return { ...snapshotOf(place, { version, state }), position: positionAt(version, state) };
+    return { ...snapshotOf(place, state), position: positionAt(state) };
   }
   const state = await stateAt(place, { ...of, files: "none" });
-  const position = positionAt(version, state);
+  const position = positionAt(state);
   const start = versionIn(from);
   if (newest < start.version || versionIn(position).id !== start.id) {
     throw rewritten(table, "it is another table than the last run has read");
@@ -137,12 +157,12 @@ export async function readDeltaChanges(
       isRewrite: removed.length > 0,
     });
   }
-  return { ...snapshotOf(place, { version, state: { ...state, files: added } }), position };
+  return { ...snapshotOf(place, { ...state, files: added }), position };
 }
 
 /** A version, and the id of the table that it is of: another table may be written into the same folder. */
-function positionAt(version: number, { metaData: meta }: State): string {
-  return `${version} ${meta?.id ?? ""}`;
+function positionAt({ version, metaData: { id } }: DeltaState): string {
+  return `${version} ${id}`;
 }
 
 function versionIn(position: string): { readonly version: number; readonly id: string } {
@@ -172,10 +192,10 @@ async function stateAt(
     version,
     files,
   }: Log & { readonly newest: number; readonly version: number; readonly files: "all" | "none" },
-): Promise<State> {
+): Promise<DeltaState> {
   const { table } = place;
   const start = Math.max(-1, ...[...checkpoints.keys()].filter((each) => each <= version));
-  const state: State = { files: new Map(), protocol: undefined, metaData: undefined };
+  const state: State = { files: new Map(), transactions: new Map(), protocol: undefined, metaData: undefined };
   for (const name of checkpoints.get(start) ?? []) {
     await readCheckpoint(place, { name, state, files });
   }
@@ -194,7 +214,11 @@ async function stateAt(
       apply(state, done);
     }
   }
-  return state;
+  const { protocol: asked, metaData: meta } = state;
+  if (asked === undefined || meta === undefined) {
+    throw damaged(table, "_delta_log", `version ${version} has no ${asked === undefined ? "protocol" : "metaData"}`);
+  }
+  return { ...state, version, protocol: asked, metaData: meta };
 }
 
 async function actionsOf({ reader, table }: Place, name: string): Promise<Action[]> {
@@ -300,7 +324,7 @@ function keyOf({ path, deletionVector: vector }: z.infer<typeof fileAction>): st
   return vector ? `${path}\n${vector.storageType}${vector.pathOrInlineDv}@${vector.offset ?? ""}` : path;
 }
 
-function apply(state: State, { add, remove, protocol: newProtocol, metaData: newMetaData }: Action): void {
+function apply(state: State, { add, remove, txn, protocol: newProtocol, metaData: newMetaData }: Action): void {
   state.protocol = newProtocol ?? state.protocol;
   state.metaData = newMetaData ?? state.metaData;
   if (remove) {
@@ -308,6 +332,9 @@ function apply(state: State, { add, remove, protocol: newProtocol, metaData: new
   }
   if (add) {
     state.files.set(keyOf(add), add);
+  }
+  if (txn) {
+    state.transactions.set(txn.appId, txn.version);
   }
 }
 
@@ -345,19 +372,10 @@ async function readCheckpoint(
 
 function snapshotOf(
   place: Place,
-  {
-    version,
-    state,
-  }: {
-    readonly version: number;
-    readonly state: Omit<State, "files"> & { readonly files: ReadonlyMap<string, AddAction> };
-  },
+  state: Omit<DeltaState, "files"> & { readonly files: ReadonlyMap<string, AddAction> },
 ): LakeSnapshot {
   const { table } = place;
-  const { protocol: wanted, metaData: meta } = state;
-  if (wanted === undefined || meta === undefined) {
-    throw damaged(table, "_delta_log", `version ${version} has no ${wanted === undefined ? "protocol" : "metaData"}`);
-  }
+  const { version, protocol: wanted, metaData: meta } = state;
   const unknown = (wanted.readerFeatures ?? []).find((feature) => !knownFeatures.has(feature));
   if (unknown !== undefined || wanted.minReaderVersion > 3) {
     throw unread(
@@ -385,23 +403,28 @@ function snapshotOf(
   };
 }
 
-interface SchemaField {
+export interface SchemaField {
   readonly name: string;
   readonly type: unknown;
+  readonly nullable?: boolean | undefined;
   readonly metadata?: Readonly<Record<string, unknown>> | undefined;
 }
 
-function columnsOf(
+export function fieldsOf(schemaString: string): readonly SchemaField[] {
+  return (JSON.parse(schemaString) as { fields: readonly SchemaField[] }).fields;
+}
+
+/** The columns of a table. @throws JobError SPEC_INVALID, SHARD_CORRUPT */
+export function columnsOf(
   table: string,
-  { schemaString, partitionColumns, configuration }: z.infer<typeof metaData>,
+  { schemaString, partitionColumns, configuration }: DeltaState["metaData"],
 ): readonly TableColumn[] {
   const mode = configuration?.["delta.columnMapping.mode"] ?? "none";
   if (!["none", "name", "id"].includes(mode)) {
     throw unread(table, `column mapping ${mode}`, "copy the rows into a table without it");
   }
   try {
-    const { fields } = JSON.parse(schemaString) as { fields: readonly SchemaField[] };
-    return fields.map(({ name, type, metadata = {} }) => ({
+    return fieldsOf(schemaString).map(({ name, type, metadata = {} }) => ({
       name,
       storedNames: [mode === "none" ? name : String(metadata["delta.columnMapping.physicalName"])],
       fieldId: mode === "id" ? Number(metadata["delta.columnMapping.id"]) : undefined,
@@ -446,6 +469,33 @@ function typeOf(type: unknown): ColumnType | undefined {
     typed.every((field): field is { name: string; type: ColumnType } => field.type !== undefined)
     ? { kind: "struct", fields: typed }
     : undefined;
+}
+
+/** A type in the schema of a table; undefined: a new table cannot have it. The opposite of `typeOf`. */
+export function deltaTypeOf(type: ColumnType): unknown {
+  if (typeof type === "string") {
+    const name = Object.keys(scalarTypes).find((each) => scalarTypes[each] === type);
+    return name === "timestamp_ntz" ? undefined : name; // it asks for a newer protocol
+  }
+  switch (type.kind) {
+    case "decimal":
+      return `decimal(${type.precision},${type.scale})`;
+    case "list": {
+      const elementType = deltaTypeOf(type.element);
+      return elementType === undefined ? undefined : { type: "array", elementType, containsNull: true };
+    }
+    case "struct": {
+      const fields = type.fields.map(({ name, type: inner }) => ({
+        name,
+        type: deltaTypeOf(inner),
+        nullable: true,
+        metadata: {},
+      }));
+      return fields.some((each) => each.type === undefined) ? undefined : { type: "struct", fields };
+    }
+    default:
+      return assertNever(type);
+  }
 }
 
 function fileOf(

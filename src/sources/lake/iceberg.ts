@@ -113,7 +113,11 @@ export async function newestMetadata(reader: LakeReader, table: string): Promise
   const hint = names.includes("version-hint.text")
     ? Number((await reader.read(`${folder}/version-hint.text`)).toString().trim())
     : undefined;
-  const newest = hint ?? Math.max(...versions.map(({ version }) => version));
+  let newest = hint ?? Math.max(...versions.map(({ version }) => version));
+  // Without a catalog, a file named v12 is committed as soon as it is there; the hint follows, unless its writer dies.
+  while (names.some((name) => name.startsWith(`v${newest + 1}.`))) {
+    newest += 1;
+  }
   const [first, another] = versions.filter(({ version }) => version === newest);
   if (first === undefined) {
     throw new JobError("FILE_MISSING", `reading table ${table}: ${folder} has no metadata file`, {
@@ -323,7 +327,8 @@ function columnsOf(
     const { id: fieldId, name } = each;
     const storedNames = mapped.get(fieldId) ?? [];
     const type = isKnown ? typeOf(each.type) : undefined;
-    return { name, storedNames, fieldId, type, default: text ?? null, isPartition: false };
+    const leafIds = leafIdsOf(fieldId, each.type);
+    return { name, storedNames, fieldId, leafIds, type, default: text ?? null, isPartition: false };
   });
   return { schemaId: id, columns };
 }
@@ -388,6 +393,22 @@ function typeOf(type: unknown): ColumnType | undefined {
   return kind === "struct" && typed.every((each): each is { name: string; type: ColumnType } => each.type !== undefined)
     ? { kind: "struct", fields: typed }
     : undefined;
+}
+
+/** The ids of the values in a column, in the order of its schema. */
+function leafIdsOf(id: number, type: unknown): number[] {
+  const {
+    fields,
+    element,
+    "element-id": elementId,
+  } = Object(type) as {
+    fields?: Field[];
+    element?: unknown;
+    "element-id"?: number;
+  };
+  return elementId === undefined
+    ? (fields?.flatMap((each) => leafIdsOf(each.id, each.type)) ?? [id])
+    : leafIdsOf(elementId, element);
 }
 
 /** The path of a file on this machine, of which Iceberg has a URI. */

@@ -260,7 +260,10 @@ function requireFiles(
   changes: Changes | undefined,
 ): void {
   const sizes = new Map(shards.map(({ uri, sizeBytes }) => [uri, sizeBytes]));
-  for (const { uri, sizeBytes } of files) {
+  for (const [index, { uri, sizeBytes }] of files.entries()) {
+    if (uri === files[index - 1]?.uri) {
+      throw damaged(table, uri, "the table names this file twice, so that its rows are in the table twice");
+    }
     const now = sizes.get(uri);
     if (now === undefined && changes !== undefined && changes.from !== null) {
       throw rewritten(table, `a clean-up (VACUUM, expire_snapshots) removed ${uri} before a run has read it`);
@@ -308,7 +311,7 @@ async function openAsRows(
           : { ...column, default: partition.get(column.name) ?? null },
       ),
       removed() {
-        removed ??= file.removed().then((all) => {
+        removed ??= orGone(() => file.removed()).then((all) => {
           if ((all.at(-1) ?? -1) >= (rows ?? Number.POSITIVE_INFINITY)) {
             throw damaged(uri, "its removed rows", `row ${all.at(-1)} of ${rows} is one of them`);
           }
@@ -331,7 +334,8 @@ async function orGone<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (error) {
-    throw error instanceof JobError && error.code === "INPUT_CHANGED" ? ofPlan(error) : error;
+    const isGone = error instanceof JobError && (error.code === "INPUT_CHANGED" || error.code === "FILE_MISSING");
+    throw isGone ? ofPlan(error) : error;
   }
 }
 

@@ -16,6 +16,7 @@ import {
   isWholeSpan,
   keptOf,
   type Manifest,
+  type ManifestPart,
   type PartFacts,
   partSchema,
 } from "./manifest.js";
@@ -34,7 +35,16 @@ export interface RunFolder {
   readonly check: () => Promise<void>;
   /** Default: every part must be whole. */
   readonly how: Opening | undefined;
+  /**
+   * Has readers find the rows elsewhere, too, in one atomic act, before the run counts as published. Its parts are in
+   * place, whole and durable. Safe to repeat, also for several attempts at once.
+   * @throws JobError PLAN_CHANGED where a later run came first
+   */
+  readonly publish: (run: RunFolder, parts: readonly ManifestPart[]) => Promise<void>;
 }
+
+/** Readers find the rows of a run in its folder only. */
+export const inFolder: RunFolder["publish"] = () => Promise.resolve();
 
 /** More attempts than a part can move: once, from where it is staged to its final path. */
 const readsLimit = 10;
@@ -234,7 +244,7 @@ export async function readProfiles(
 }
 
 /** Runs `work` for a bounded number of parts at a time, as files that have their footers. */
-async function eachFooter(
+export async function eachFooter(
   { store, duckdb }: Pick<RunFolder, "store" | "duckdb">,
   names: ReadonlyMap<number, string>,
   work: (connection: DuckDBConnection, files: readonly PartOnMachine[]) => Promise<void>,

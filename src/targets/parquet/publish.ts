@@ -40,6 +40,7 @@ export async function publishRun(run: RunFolder, known: FinishedRun): Promise<vo
   if (layout.staged) {
     await swapIn(run, spans);
   }
+  await run.publish(run, parts);
   // First what is staged: a late attempt that has staged rejects either finds the part of its span, or loses them here, or
   // they are found below.
   await store.remove(layout.temporary);
@@ -91,7 +92,8 @@ async function swapIn(run: RunFolder, spans: readonly number[]): Promise<void> {
   }
   await takeBackIfLate(visible(run), takeBack);
 
-  // Again: a late attempt of an earlier run may have published that run before it could see these copies.
+  // Again: a late attempt of an earlier run may have published that run before it could see these copies, which are durable
+  // from here on.
   await withdraw(run, layout.success);
   // From here on, an attempt that has read an earlier run's `_SUCCESS` cannot remove this run's.
   await store.remove(layout.withdrawn);

@@ -119,6 +119,7 @@ export interface RunTools {
   /** Opens a DuckDB that reads parts, for `checks.unique`. */
   readonly openKeyDuckDb: OpenKeyDuckDb;
   readonly compression: Compression;
+  readonly publish: RunFolder["publish"];
   /** Takes rows of spans that are not complete; DuckDB may write there. */
   readonly spool: Spool;
   /** Names this attempt: unique among all attempts on all machines. */
@@ -130,7 +131,15 @@ export interface RunTools {
 async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening): Promise<RunSink> {
   const { store, folder, duckdb, writer } = tools;
   const layout = plannedLayout(folder, stored.plan);
-  const run: RunFolder = { store, layout, stored, duckdb, how, check: planCheck(store, layout, stored.planId) };
+  const run: RunFolder = {
+    store,
+    layout,
+    stored,
+    duckdb,
+    how,
+    publish: tools.publish,
+    check: planCheck(store, layout, stored.planId),
+  };
   const { finished, parts } = await committedParts(run, () => true);
   if (finished) {
     // The attempt that wrote `_SUCCESS` may have died before it flushed the name. An archive has nothing to flush.

@@ -48,7 +48,7 @@ def parts(length):
         "pn": pick([-7, 8], pa.int64()),
         "pt": pick(["a b/c=ü%", "x"], pa.string()),
         "pmoney": pick([Decimal("1.05"), Decimal("12.30")], pa.decimal128(9, 2)),
-        "pat": pick([dt.datetime(2026, 11, 20, 6, 0, 1, 5), None], pa.timestamp("us")),
+        "pat": pick([dt.datetime(9999, 12, 31, 23, 59, 59, 5), None], pa.timestamp("us")),
         "putc": pick([dt.datetime(2026, 11, 20, 6, tzinfo=utc), dt.datetime(2026, 11, 20, 7, tzinfo=utc)], pa.timestamp("us", "UTC")),
         "pflag": pick([True, False], pa.bool_()),
     }

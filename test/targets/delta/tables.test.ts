@@ -1,0 +1,255 @@
+import { spawnSync } from "node:child_process";
+import { cp, mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { expectEnd, runCommand } from "../../support/cli.js";
+import { scratch, writeSpec } from "../../support/job.js";
+import { rowsOfDelta } from "../../support/lakes.js";
+import { useFirstStores } from "../../support/clouds.js";
+import { mirror } from "../../support/s3-target.js";
+import { pythonTools } from "../../support/python-tools.js";
+import { fixtureNamed } from "../../support/world.js";
+import { goldenRows } from "../../support/golden.js";
+
+const { bin, missing, skipped } = pythonTools("lakes", [
+  "pyiceberg[sql-sqlite,pyarrow]==0.12.0",
+  "deltalake==1.6.6",
+  "pyarrow==26.0.1",
+]);
+const stores = useFirstStores();
+const fixture = fixtureNamed("diabetes-mlp");
+const params = { ds: { type: "date", default: "2026-11-20" } };
+
+/** A job into a table, in spans of 100 rows. */
+async function writeJob(delta: object = {}, more: object = {}, columns: readonly string[] = ["id"]): Promise<string> {
+  return await writeSpec(scratch.path, fixture, {
+    name: "scores",
+    params,
+    commit_rows: 100,
+    output: { columns, parquet: undefined, delta: { path: "table", ...delta } },
+    ...more,
+  });
+}
+
+const upTo = (end: number): number[] => Array.from({ length: end }, (_, index) => index);
+
+async function run(spec: string, ...args: readonly string[]): ReturnType<typeof runCommand> {
+  return await runCommand(["run", spec, ...args]);
+}
+
+const table = (): string => join(scratch.path, "table");
+const records = (date = "2026-11-20"): Promise<string> =>
+  readdir(join(table(), "_infer-batch")).then((names) =>
+    join(table(), "_infer-batch", names.find((name) => name.startsWith(date)) ?? ""),
+  );
+
+/** What deltalake makes of a table: `expression` of the table `t`, as JSON. */
+function ask(expression: string): unknown {
+  const code = `import json, sys, datetime, pyarrow as pa\nfrom deltalake import DeltaTable\nt = DeltaTable(sys.argv[1])\nprint(json.dumps(${expression}))`;
+  const { stdout, stderr, status } = spawnSync(join(bin, "python"), ["-c", code, table()], { encoding: "utf8" });
+  expect(status, stderr).toBe(0);
+  return JSON.parse(stdout);
+}
+
+/** Writes the first version of a table, as another engine has made it. */
+async function makeTable({
+  protocol = { minReaderVersion: 1, minWriterVersion: 2 },
+  fields = [],
+  partitionColumns = [],
+  configuration = {},
+}: {
+  readonly protocol?: object;
+  /** In addition to, or in place of, the columns of the output. */
+  readonly fields?: readonly {
+    readonly name: string;
+    readonly type?: string;
+    readonly nullable?: boolean;
+    readonly metadata?: object;
+  }[];
+  readonly partitionColumns?: readonly string[];
+  readonly configuration?: object;
+}): Promise<void> {
+  const usual = [
+    { name: "id", type: "long" },
+    ...Object.keys(fixture.outputs).map((name) => ({ name, type: "float" })),
+  ];
+  const all = usual.filter(({ name }) => !fields.some((field) => field.name === name)).concat(fields as typeof usual);
+  const schemaString = JSON.stringify({
+    type: "struct",
+    fields: all.map((field) => Object.assign({ nullable: true, metadata: {} }, field)),
+  });
+  const metaData = {
+    id: "t",
+    format: { provider: "parquet", options: {} },
+    schemaString,
+    partitionColumns,
+    configuration,
+  };
+  await mkdir(join(table(), "_delta_log"), { recursive: true });
+  const lines = [{ protocol }, { metaData }].map((action) => JSON.stringify(action));
+  await writeFile(join(table(), "_delta_log", "00000000000000000000.json"), lines.join("\n"));
+}
+
+describe("a Delta table as the target", () => {
+  test.skipIf(missing !== undefined)(
+    `has each night as a version that deltalake reads, with statistics that find all rows${skipped}`,
+    async () => {
+      const spec = await writeJob({ partition: { ds: "${ds}" } });
+      await expectEnd(run(spec), 0);
+      await expectEnd(run(spec, "--param", "ds=2026-11-21"), 0);
+      const golden = await goldenRows(fixture);
+      const ids = golden.map(({ id }) => Number(id)).toSorted((one, other) => one - other);
+      expect(ask("[t.version(), t.to_pyarrow_table().num_rows, t.metadata().partition_columns]")).toEqual([
+        1,
+        884,
+        ["ds"],
+      ]);
+      const ofDay = "t.to_pyarrow_table(filters=[('ds', '=', datetime.date(2026, 11, 21))]).sort_by('id').to_pylist()";
+      const rows = ask(`[[r['id']] + [r[k] for k in sorted(r) if k not in ('id', 'ds')] for r in ${ofDay}]`);
+      const columns = Object.keys(fixture.outputs).toSorted();
+      const expected = golden
+        .toSorted((one, other) => Number(one["id"]) - Number(other["id"]))
+        .map((row) => [Number(row["id"])].concat(columns.map((name) => Number(row[name]))));
+      expect(rows).toEqual(expected);
+      // Each row is found where the statistics of files say that it can be.
+      const known = "[f['min.id'] <= f['max.id'] for f in pa.table(t.get_add_actions(flatten=True)).to_pylist()]";
+      expect(ask(known)).toEqual(upTo(10).map(() => true));
+      expect(
+        ask(`[t.to_pyarrow_table(filters=[('id', '=', i)]).num_rows for i in ${JSON.stringify(ids.slice(0, 40))}]`),
+      ).toEqual(ids.slice(0, 40).map(() => 2));
+    },
+  );
+
+  test("already has a run that was published, whatever its writers do with the files", async () => {
+    const spec = await writeJob();
+    await expectEnd(run(spec), 0);
+    for (const name of (await readdir(table())).filter((each) => each.endsWith(".parquet"))) {
+      await rm(join(table(), name)); // they were rewritten, and cleaned up
+    }
+    const again = await expectEnd(run(spec), 0);
+    expect(again.stdout).toContain("already complete");
+    await expectEnd(runCommand(["status", spec]), 0);
+  });
+
+  test("gets the rows of a run once if an attempt dies between its version and the end", async () => {
+    const spec = await writeJob();
+    await expectEnd(run(spec), 0);
+    await rm(join(await records(), "_SUCCESS"));
+    await rm(join(await records(), "_manifest.json"));
+    const again = await expectEnd(run(spec), 0);
+    expect(again.stdout).toContain("complete, 0 rows scored");
+    expect(await rowsOfDelta(table())).toHaveLength(442);
+    expect(await readdir(join(table(), "_delta_log"))).toHaveLength(1);
+  });
+
+  test("refuses to score a run anew of which it has the rows", async () => {
+    const spec = await writeJob();
+    await expectEnd(run(spec), 0);
+    await expectEnd(run(spec, "--new-run"), 64, "it has the rows of run scores-", "--allow-duplicates");
+    await cp(join(table(), "_infer-batch"), join(scratch.path, "kept"), { recursive: true });
+    await rm(join(table(), "_infer-batch"), { recursive: true });
+    await expectEnd(run(spec), 66, "what is known of it is gone", "restore");
+    await cp(join(scratch.path, "kept"), join(table(), "_infer-batch"), { recursive: true });
+    await expectEnd(run(spec, "--new-run", "--allow-duplicates"), 0);
+    expect(await rowsOfDelta(table())).toHaveLength(884);
+  });
+
+  test("hides a held run, has it when it is approved, and never if it is discarded", async () => {
+    const spec = await writeJob({}, { checks: { sql: { many: "count(*) > 1000" } } });
+    await expectEnd(run(spec), 67);
+    expect(await readdir(table())).toEqual(["_infer-batch"]);
+    await expectEnd(runCommand(["approve", spec, "--reason", "fine"]), 0);
+    expect(await rowsOfDelta(table())).toHaveLength(442);
+    await expectEnd(run(spec, "--param", "ds=2026-11-21"), 67);
+    await expectEnd(runCommand(["discard", spec, "--param", "ds=2026-11-21", "--reason", "bad"]), 0);
+    expect(await rowsOfDelta(table())).toHaveLength(442);
+    const left = await readdir(await records("2026-11-21"), { recursive: true });
+    expect(left.filter((name) => /parquet|staged/.test(name))).toEqual([]);
+  });
+
+  test("keeps its rows when the records of a run are pruned, and erases none", async () => {
+    const spec = await writeJob();
+    await expectEnd(run(spec), 0);
+    const keys = join(scratch.path, "keys.txt");
+    await writeFile(keys, `${String((await rowsOfDelta(table()))[0]?.["id"])}\n`);
+    await expectEnd(runCommand(["erase", spec, "--keys", keys, "--key", "id"]), 64, "DELETE FROM");
+    await expectEnd(run(spec, "--param", "ds=2026-11-21"), 0);
+    await expectEnd(runCommand(["prune", spec, "--keep", "1"]), 0);
+    expect(await rowsOfDelta(table())).toHaveLength(884);
+  });
+
+  test("says where a folder has no table, if none is to be created", async () => {
+    await expectEnd(run(await writeJob({ create: false })), 64, "there is no Delta table", "create");
+  });
+
+  test.each([
+    ["column mapping", { configuration: { "delta.columnMapping.mode": "name" } }, "column mapping by name"],
+    ["a constraint", { configuration: { "delta.constraints.positive": "id > 0" } }, "delta.constraints.positive"],
+    ["tracked rows", { configuration: { "delta.enableRowTracking": "true" } }, "delta.enableRowTracking"],
+    [
+      "a generated column",
+      { fields: [{ name: "day", type: "date", metadata: { "delta.generationExpression": "to_date(at)" } }] },
+      "an expression for column day",
+    ],
+    [
+      "an unknown feature",
+      { protocol: { minReaderVersion: 3, minWriterVersion: 7, readerFeatures: [], writerFeatures: ["clustering2"] } },
+      "clustering2",
+    ],
+    ["a newer protocol", { protocol: { minReaderVersion: 1, minWriterVersion: 8 } }, "writer version 8"],
+    [
+      "partitions",
+      { partitionColumns: ["region"], fields: [{ name: "region", type: "string" }] },
+      "partition to { region",
+    ],
+    ["a missing column", { fields: [{ name: "must", type: "string", nullable: false }] }, "column must of the table"],
+    ["another type", { fields: [{ name: "id", type: "integer" }] }, "id is int64, and int32 in the table"],
+  ])("refuses a table with %s before a row is scored", async (_, made, said) => {
+    await makeTable(made);
+    await expectEnd(run(await writeJob()), 64, said);
+    await expectEnd(runCommand(["plan", await writeJob()]), 64, said);
+    expect(await readdir(table())).toEqual(["_delta_log"]);
+  });
+
+  test("refuses NULLs in a column that takes none when a run is published", async () => {
+    const fields = [{ name: "note", type: "string", nullable: false }];
+    await makeTable({ fields });
+    const note = (sql: string): Promise<string> => writeJob({}, { input: { columns: { note: sql } } }, ["id", "note"]);
+    await expectEnd(run(await note("CASE WHEN id > 10 THEN 'a' END")), 65, "column note has NULLs");
+    expect(await rowsOfDelta(table())).toEqual([]);
+    await expectEnd(run(await note("'a'"), "--param", "ds=2026-11-21"), 0);
+    expect(await rowsOfDelta(table())).toHaveLength(442);
+  });
+
+  test("takes the rows of a table that another engine has made", async () => {
+    await makeTable({ fields: [{ name: "note", type: "string" }], configuration: { "delta.appendOnly": "true" } });
+    await expectEnd(run(await writeJob()), 0);
+    expect(await rowsOfDelta(table())).toHaveLength(442);
+    const text = await readFile(join(table(), "_delta_log", "00000000000000000001.json"), "utf8");
+    expect(text).toContain('"txn":{"appId":"infer-batch:scores-');
+  });
+
+  for (const { name, describe: describeStore, server } of stores) {
+    describeStore(`in ${name}`, () => {
+      test("has the rows of each night once, also where a version is there already", async () => {
+        const bucket = await server().createBucket();
+        const { AWS_ENDPOINT_URL_S3: _, ...env } = bucket.env();
+        const delta = { path: `${bucket.uri}/lake/table`, endpoint: bucket.endpointAt(), spool: { path: "spool" } };
+        const spec = await writeJob({ ...delta, ...(name === "S3" ? { conditional_writers: true } : {}) });
+        await expectEnd(runCommand(["run", spec], { env }), 0);
+        const nights = ["2026-11-21", "2026-11-22", "2026-11-23"];
+        const ends = nights.map((ds) => runCommand(["run", spec, "--param", `ds=${ds}`], { env, ownProcess: true }));
+        await Promise.all(ends.map((end) => expectEnd(end, 0)));
+        await expectEnd(runCommand(["run", spec, "--param", "ds=2026-11-23"], { env }), 0);
+        await mirror(bucket, "lake/table", table());
+        expect(await rowsOfDelta(table())).toHaveLength(4 * 442);
+        expect(await readdir(join(table(), "_delta_log"))).toHaveLength(4);
+      });
+    });
+  }
+
+  test("must say of S3 how others write to the table", async () => {
+    const spec = await writeJob({ path: "s3://lake/table" });
+    await expectEnd(runCommand(["validate", spec]), 64, "conditional_writers");
+  });
+});
