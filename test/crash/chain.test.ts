@@ -78,7 +78,7 @@ async function idsBelow(folder: string): Promise<number[]> {
 function moments(random: () => number): ReadonlySet<number> {
   const chosen = new Set<number>();
   while (chosen.size < kills) {
-    chosen.add(Math.floor(random() * ticks * 2));
+    chosen.add(Math.floor(random() * ticks));
   }
   return chosen;
 }
@@ -99,10 +99,11 @@ async function live(kind: LakeKind, place: Place, seed: number): Promise<number>
   const killed = moments(random);
   let rows = 0;
   let started = 0;
+  let landed = 0;
   const tick = async (...options: readonly string[]): Promise<CliResult> => {
     const isKilled = killed.has(started);
     started += 1;
-    const delayMs = 250 + random() * 900;
+    const delayMs = 60 + random() * 500;
     return await runCli(["run", spec, "--no-progress", ...options], {
       env: place.env,
       onStart(child) {
@@ -124,6 +125,7 @@ async function live(kind: LakeKind, place: Place, seed: number): Promise<number>
       how === 0
         ? [await tick()]
         : await Promise.all([0, 1].map((index) => tick(...(how === 1 ? [] : ["--worker", `${index}/2`]))));
+    landed += ran.filter(({ signal }) => signal === "SIGKILL").length;
     for (const { code, signal, stderr } of ran) {
       expect(signal === "SIGKILL" || code === 0, stderr).toBe(true);
     }
@@ -132,6 +134,7 @@ async function live(kind: LakeKind, place: Place, seed: number): Promise<number>
     const last = await tick();
     expect(last.code, last.stderr).toBe(0);
     if (last.stdout.includes("nothing new")) {
+      expect(landed, "processes that were killed before they ended").toBeGreaterThan(torture ? kills / 2 : 0);
       return rows;
     }
   }
