@@ -8,7 +8,7 @@ import type { FoundModel, Model, ModelPin, TokenizerFile } from "../models/place
 import { JobError, reworded } from "../base/errors.js";
 import type { MemoryBudget } from "../base/memory-budget.js";
 import type { ListedShard } from "../run/plan/compare.js";
-import type { PinnedTokenizer, RunId } from "../run/plan/plan.js";
+import type { Changes, PinnedTokenizer, RunId } from "../run/plan/plan.js";
 import type { AttemptRecord } from "../report/attempt-record.js";
 import type { Progress } from "../report/progress.js";
 import type { Sink } from "../targets/target.js";
@@ -50,6 +50,8 @@ export interface Job extends PlacedSpec {
 /** Reads the files that a spec names. */
 export interface Input {
   readonly source: Source;
+  /** What the run reads that is to be planned; undefined: all of its input. */
+  readonly chain: ChainPosition | undefined;
   /** Reads files of these folders only. */
   readonly openDecoder: (folders: readonly string[]) => Promise<Decoder>;
   /** Reads the file of `checks.golden`, which is Parquet, from these folders only. */
@@ -131,6 +133,14 @@ export interface Queries {
   readonly openStoredRows: (request: StoredRowsRequest) => Promise<StoredRowsReader>;
   /** Opens a DuckDB that joins files of these folders. */
   readonly openRowJoiner: (folders: readonly string[]) => Promise<RowJoiner>;
+}
+
+/** Where a run of a chain begins to read, and up to where. */
+export interface ChainPosition extends Pick<Changes, "from"> {
+  /** null: up to now. */
+  readonly to: string | null;
+  /** Stores that the run reads up to a position. Returns what is stored: another attempt may have been first. */
+  claim(to: string, by: { readonly at: string; readonly writer: string }): Promise<Pick<Changes, "from" | "to">>;
 }
 
 /**

@@ -13,7 +13,7 @@ import {
   workerFile,
 } from "../report/attempt-record.js";
 import { type Progress, silentProgress, withRecord } from "../report/progress.js";
-import type { AttemptShare, Job, Log, OpenedJob } from "../flow/context.js";
+import type { AttemptShare, ChainPosition, Job, Log, OpenedJob } from "../flow/context.js";
 import type { Sink } from "../targets/target.js";
 import type { JobSpec } from "./jobfile/job-spec.js";
 import { type LimitedRun, type LoadedSpec, limitParam } from "./jobfile/load.js";
@@ -37,6 +37,7 @@ import {
   withTarget,
   writtenTo,
 } from "./kinds.js";
+import { ofLastRun } from "./chain.js";
 import { type JobOptions, readGivenText, readSpec } from "./reading.js";
 import { shellWord } from "../base/texts.js";
 import { startDecodeWorkers } from "./threads/worker-threads.js";
@@ -53,6 +54,8 @@ interface ContextParts {
   readonly early?: EarlyThreads | undefined;
   /** Jobs that this process carries out at once: each takes its share of cores and memory. Default: 1. */
   readonly jobsAtOnce?: number;
+  /** What the run reads. Default: all of its input. */
+  readonly chain?: ChainPosition | undefined;
   /** Finds models for several jobs. Default: each job finds its own. */
   readonly sharedModels?: SharedModels | undefined;
 }
@@ -74,7 +77,7 @@ export async function openJob(
   options: JobOptions,
   parts: ContextParts = {},
 ): Promise<OpenedJob & AsyncDisposable> {
-  return await openLoaded(await readSpec(specPath, options), specPath, parts);
+  return await openLoaded(await ofLastRun(await readSpec(specPath, options), specPath), specPath, parts);
 }
 
 /**
@@ -91,6 +94,7 @@ export async function openLoaded(
     record = recordOf(loaded.spec, { worker: attempt.worker }),
     jobsAtOnce = 1,
     sharedModels = (_model, own) => own,
+    chain,
     ...starting
   }: ContextParts = {},
 ): Promise<OpenedJob & AsyncDisposable> {
@@ -134,6 +138,7 @@ export async function openLoaded(
     sink,
     input: {
       source,
+      chain,
       openDecoder: (folders) => Promise.resolve(openDecoder(spec, { threads: cores, folders, timezone, memory })),
       async openGoldenReader(folders) {
         const { openGoldenReader } = await import("./duckdb.js");
@@ -329,7 +334,7 @@ export interface RunOptions extends JobOptions {
 /** Reads a spec with the params of a run of the job, as `readSpecOfRun`; without an id, with those of the command. */
 export async function readRunSpec(specPath: string, { run, ...options }: RunOptions): Promise<LoadedSpec> {
   return run === undefined || options.param.length > 0
-    ? await readSpec(specPath, options)
+    ? await ofLastRun(await readSpec(specPath, options), specPath)
     : await readSpecOfRun(specPath, { run, ...options });
 }
 

@@ -34,6 +34,7 @@ import {
   failureFields,
   reportFields,
   reportText,
+  statusOfOutcome,
 } from "../report/report.js";
 import type { DecisionReport } from "../run/decide.js";
 import type { Log } from "../flow/context.js";
@@ -164,8 +165,8 @@ async function writePage(
   { html }: ReportFiles,
   ended: { readonly outcome: Outcome; readonly endedMs: number },
 ): Promise<void> {
-  if (html === undefined) {
-    return;
+  if (html === undefined || statusOfOutcome(ended.outcome) === "nothing_new") {
+    return; // the page is that of the last run
   }
   const { pageAfter, pageJob } = await import("../report/page/page.js"); // which few runs write
   const earlier = await readReport(html);
@@ -301,7 +302,7 @@ const pingTries = 3;
  * fail.
  */
 function succeeded(outcome: Outcome): boolean {
-  return outcome.kind === "done" && ["complete", "already_complete"].includes(outcome.report.status);
+  return outcome.kind === "done" && ["complete", "already_complete", "nothing_new"].includes(outcome.report.status);
 }
 
 /**

@@ -46,7 +46,9 @@ function isIdle(outcome: Outcome): boolean {
     return false;
   }
   const { status, rowsScored, decided } = outcome.report;
-  return status === "already_complete" || (decided?.isOwnVerdict === false && rowsScored === 0);
+  return (
+    status === "already_complete" || status === "nothing_new" || (decided?.isOwnVerdict === false && rowsScored === 0)
+  );
 }
 
 /** Whether metrics have the checks of a run, if it has a verdict: the attempt that wrote them may have been killed before. */

@@ -75,7 +75,7 @@ export function planLines(plan: Plan, { estimate, checks, second, ...target }: P
   const width = Math.max(...shown.map(({ name }) => name.length), 0);
   return [
     `run      ${plan.runId}`,
-    ...(table === undefined ? [] : [`table    ${tableText(table)}`]),
+    ...(table === undefined ? [] : [`table    ${tableText(table)}${rangeText(plan.input)}`]),
     `input    ${count(rows, "row")} in ${count(shards.length, "shard")}, ${showBytes(bytes)}`,
     ...shown.map(
       ({ name, shard }) =>
@@ -93,6 +93,10 @@ export function planLines(plan: Plan, { estimate, checks, second, ...target }: P
 }
 
 /** "s3://lake/features, Delta version 12, which has removed 3 rows". */
+function rangeText({ changes }: Plan["input"]): string {
+  return changes === undefined || changes.from === null ? "" : "; only what was added since the last run";
+}
+
 function tableText(table: PinnedTable): string {
   const { uri, removedRows } = table;
   const removed =

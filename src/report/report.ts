@@ -21,9 +21,9 @@ export interface RunReport extends AttemptWork {
   readonly runId: string;
   /**
    * `partial`: this worker's share is done, that of other workers is not. `held`: the checks hold the run until a person
-   * decides. `discarded`: a person has discarded it.
+   * decides. `discarded`: a person has discarded it. `nothing_new`: no row came since the last run, and none is planned.
    */
-  readonly status: "complete" | "already_complete" | "partial" | "held" | "discarded";
+  readonly status: "complete" | "already_complete" | "nothing_new" | "partial" | "held" | "discarded";
   /** null: the run has no checks, or no verdict yet. */
   readonly verdict: VerdictReport | null;
   /** How a second model agrees; undefined: the run has none, or is not scored to its end. */
@@ -261,6 +261,9 @@ export function reportText(report: RunReport): string {
   }
   if (report.status === "already_complete") {
     return `${runId}: already complete, ${rows} in ${output}${others}${checksText(report.verdict)}`;
+  }
+  if (report.status === "nothing_new") {
+    return `nothing new since the last run; nothing is added to ${output}`;
   }
   if (report.status === "discarded") {
     return `${runId}: discarded; ${report.decided?.readers ?? `nothing of it is published in ${output}`}`;

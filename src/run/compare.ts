@@ -77,7 +77,7 @@ export async function compareModels(
 ): Promise<Comparison> {
   const comparing = withoutChecks(opened);
   const { limit, tolerance, one, other } = options;
-  const { folders, shards: listed } = await wholeInput(comparing.job, comparing.input.source);
+  const { folders, shards: listed } = await wholeInput(comparing.job, comparing.input);
   await using decoder = await comparing.input.openDecoder(folders);
   const shards = await readShards(comparing, decoder, listed);
   const input = { decoder, shards, listed, limit };

@@ -246,6 +246,13 @@ function unscored(sink: Sink, reporter: Reporter, run: RunSink): RunReport {
   return attemptReport(sink, reporter, run, { status: "already_complete", verdict: null, shardsUnplanned: 0 });
 }
 
+/** Reports that no row came since the last run of a chain, so that none is planned. */
+export function nothingNew({ base }: Job, sink: Sink, { record }: Reporter): RunReport {
+  record.finish();
+  const none = { rowsPlanned: 0, spansPlanned: 0, spansCommitted: 0, spansResumed: 0, shardsUnplanned: 0 };
+  return { ...workOf(record), ...none, runId: base, status: "nothing_new", verdict: null, output: sink.target };
+}
+
 /** Reports a run that was complete when the command came. Removes its files that killed commands have left. */
 export async function alreadyComplete(job: Job, sink: Sink, reporter: Reporter, run: RunSink): Promise<RunReport> {
   await run.finish();
@@ -636,7 +643,7 @@ async function scoreSample(opened: OpenedJob, plan: Plan, found: Model): Promise
   const { spec } = opened.job;
   const job = { ...opened.job, spec: { ...spec, output: { ...spec.output, lineage: false } } };
   const model = "served" in found ? found : { ...found, tokenizers: await openTokenizers(job, models) };
-  const { folders } = await listInput(job, input.source, plan);
+  const { folders } = await listInput(job, input, plan);
   await using decoder = await input.openDecoder(folders);
   await using loading = loadEngine(models, model, { inputBytes: 0 });
   const engine = await loading.engine;

@@ -24,6 +24,7 @@ import { runFacts } from "./attempt.js";
 import { findPlanned, openOwn } from "./resume.js";
 import {
   finishingHint,
+  againCommand,
   newRunCommand,
   readersLine,
   scoringAgainText,
@@ -39,6 +40,8 @@ export interface DecisionRequest {
   readonly reason: string | undefined;
   /** Whether no later run is compared with the approved run. */
   readonly notNormal: boolean;
+  /** Whether no later run of the chain reads the rows of the discarded run. */
+  readonly skips: boolean;
   /** The run that the person means; undefined: the latest run of these params. */
   readonly runId: string | undefined;
 }
@@ -167,12 +170,24 @@ export async function discardRun(opened: OpenedJob, request: DecisionRequest): P
   if (step === "refuse") {
     throw "decision" in state ? alreadyDecided(job, "discarding", plan, state.decision) : notDiscarded(job, sink, run);
   }
+  requireChain(request, plan);
   const decision =
     state.kind === "discarded"
       ? state.decision
       : await sink.ledger.create(run, decisionDocument, decisionOf(attempt, "discarded", request));
   if (decision.kind !== "discarded") {
     throw alreadyDecided(job, "discarding", plan, decision);
+  }
+  const skips = decision.skips === true;
+  if (skips !== request.skips) {
+    const how = skips
+      ? "with --skip: the next run does not read its rows"
+      : "without --skip: the next run reads its rows";
+    throw new JobError(
+      "ALREADY_DECIDED",
+      `discarding run ${plan.runId}: it was discarded ${how}, ${byText(decision)}`,
+      { hint: "a decision is final" },
+    );
   }
   await run.finish();
   const already = step === "tell";
@@ -185,9 +200,18 @@ export async function discardRun(opened: OpenedJob, request: DecisionRequest): P
     held: [],
     rows: rowsOf(run.spans),
     readers: await readersLine(sink, reporter.log, plan),
-    newRun: newRunCommand(job, plan),
+    newRun: skips ? undefined : againCommand(job, plan),
     decision,
   };
+}
+
+/** @throws JobError USAGE for rows to skip that no later run reads anyway */
+function requireChain({ skips }: DecisionRequest, { runId, input, erasure }: Plan): void {
+  if (skips && (input.changes === undefined || erasure !== undefined)) {
+    throw new JobError("USAGE", `discarding run ${runId} with --skip: no later run reads its rows`, {
+      hint: "--skip is for runs with input.since; leave it out",
+    });
+  }
 }
 
 function notDiscarded(job: Job, sink: Sink, run: RunSink): JobError {
@@ -230,7 +254,7 @@ async function openToDecide(
 function decisionOf(
   { actingUser, dateMs }: Attempt,
   kind: Decision["kind"],
-  { by, reason, notNormal }: DecisionRequest,
+  { by, reason, notNormal, skips }: DecisionRequest,
 ): Decision {
   const named = by?.trim() ?? "";
   if (named === byChecks) {
@@ -240,7 +264,8 @@ function decisionOf(
   }
   const at = new Date(dateMs()).toISOString();
   const who = named === "" ? actingUser() : named; // a script's variable may be empty
-  return { kind, by: who, at, reason: reason === undefined ? null : hideCredentials(reason), asBaseline: !notNormal };
+  const why = reason === undefined ? null : hideCredentials(reason);
+  return { kind, by: who, at, reason: why, asBaseline: !notNormal, ...(skips ? { skips } : {}) };
 }
 
 function notHeld(job: Job, { plan, spans }: RunSink): JobError {

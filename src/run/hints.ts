@@ -12,6 +12,7 @@ import {
 import { compare, type RecordedRun } from "./lifecycle/recorded-run.js";
 import { type DecidingCommands, type RolledBackReport } from "../report/report.js";
 import type { Log, Job } from "../flow/context.js";
+import { runParam } from "../job/jobfile/job-spec.js";
 import { limitParam } from "../job/jobfile/load.js";
 import { JobError, messageOf, reworded } from "../base/errors.js";
 
@@ -42,6 +43,12 @@ export async function rolledBackReport(job: Job, sink: Sink, log: Log, plan: Pla
 /** The command line that scores the input of a run again, as another run. */
 export function newRunCommand({ command }: Job, { params }: Pick<Plan, "params">): string {
   return `${command(params)} --new-run`;
+}
+
+/** The command line that scores the input of a discarded run again: of a chain, the next run reads its rows. */
+export function againCommand(job: Job, plan: Pick<Plan, "params" | "input">): string {
+  const { [runParam]: _, ...params } = plan.params;
+  return plan.input.changes === undefined ? newRunCommand(job, plan) : job.command(params);
 }
 
 /** Whether the rows of a run would overwrite those of a newer one, so that publishing it takes `--allow-older`. */
@@ -114,6 +121,9 @@ const unfinishedLimit = 20;
  * yesterday's. The run of the latest date is the last. Of runs without a date, or of one date, the sink knows the order.
  */
 export async function unfinishedRuns(job: Job, sink: Sink): Promise<UnfinishedText[]> {
+  if (job.spec.input.since !== undefined) {
+    return []; // of a chain, the last run alone can be open
+  }
   const recorded = await sink.history({ job: job.spec.name, last: unfinishedLimit, unfinishedBut: job.base });
   return recorded
     .toReversed()

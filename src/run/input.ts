@@ -44,9 +44,11 @@ async function awaitInput(spec: JobSpec, source: Source): Promise<void> {
 }
 
 /** @param plan of the run that reads it; undefined: it is still to be planned */
-export async function listInput(job: PlacedSpec, source: Source, plan?: Plan): Promise<Listing> {
+export async function listInput(job: PlacedSpec, { source, chain }: Input, plan?: Plan): Promise<Listing> {
   const key = job.spec.input.table === undefined ? inputPath : ["input", "table"];
-  const listing = await atKey(job, key, () => source.list(job.spec.input.path, plan?.input.table));
+  const { on_rewrite: onRewrite = "fail" } = job.spec.input;
+  const wanted = plan?.input ?? { changes: chain && { from: chain.from, to: chain.to, onRewrite } };
+  const listing = await atKey(job, key, () => source.list(job.spec.input.path, wanted));
   return plan === undefined ? listing : plannedFiles(listing, plan);
 }
 
@@ -57,26 +59,29 @@ export function plannedFiles(listing: Listing, { input: { table, shards } }: Pla
 }
 
 /** The input of the plan that counts: another attempt may have planned another version of a table. */
-export async function listPlanned(job: PlacedSpec, source: Source, plan: Plan, listing: Listing): Promise<Listing> {
+export async function listPlanned(job: PlacedSpec, input: Input, plan: Plan, listing: Listing): Promise<Listing> {
   const [planned, listed] = [plan.input.table, listing.table];
-  const isSameVersion = planned?.version === listed?.version && planned?.schemaId === listed?.schemaId;
-  return isSameVersion ? plannedFiles(listing, plan) : await listInput(job, source, plan);
+  const isSameVersion =
+    planned?.version === listed?.version &&
+    planned?.schemaId === listed?.schemaId &&
+    plan.input.changes?.from === listing.changes?.from;
+  return isSameVersion ? plannedFiles(listing, plan) : await listInput(job, input, plan);
 }
 
 /** The input of a run that is published: files of a table may be gone by then, and nothing is added to a version. */
 export async function listPublished(
   job: PlacedSpec,
-  source: Source,
+  input: Input,
   { input: { table, shards } }: Plan,
 ): Promise<Listing> {
-  return table === undefined ? await listInput(job, source) : { ...(await source.list([])), table, shards };
+  return table === undefined ? await listInput(job, input) : { ...(await input.source.list([])), table, shards };
 }
 
 /** The job's input as it is now, all of it. @throws JobError as `awaitInput`, `listInput` and `requireWhole` */
-export async function wholeInput(job: PlacedSpec, source: Source): Promise<Listing> {
-  await awaitInput(job.spec, source);
-  const listing = await listInput(job, source);
-  await requireWhole(job, source, listing);
+export async function wholeInput(job: PlacedSpec, input: Input): Promise<Listing> {
+  await awaitInput(job.spec, input.source);
+  const listing = await listInput(job, input);
+  await requireWhole(job, input.source, listing);
   return listing;
 }
 
@@ -185,13 +190,13 @@ export async function withInput<T>(opened: OpenedJob, work: (listing: Listing) =
   const { job, input, attempt, reporter } = opened;
   const waitSeconds = job.spec.input.wait;
   if (waitSeconds === undefined) {
-    return await work(await wholeInput(job, input.source));
+    return await work(await wholeInput(job, input));
   }
   const pauses = createPauses(attempt, reporter, waitSeconds);
   let refused: Refused | undefined;
   for (;;) {
     const startedMs = attempt.nowMs();
-    const found = await listWhenReady(job, input.source, refused);
+    const found = await listWhenReady(job, input, refused);
     if (found instanceof JobError) {
       await pauses.pause(found, attempt.nowMs() - startedMs);
       continue;
@@ -218,15 +223,12 @@ interface Refused {
 }
 
 /** Returns the listing, or the reason why the input is not ready. */
-async function listWhenReady(
-  job: PlacedSpec,
-  source: Source,
-  refused: Refused | undefined,
-): Promise<Listing | JobError> {
+async function listWhenReady(job: PlacedSpec, input: Input, refused: Refused | undefined): Promise<Listing | JobError> {
+  const { source } = input;
   let listing: Listing;
   try {
     await awaitInput(job.spec, source);
-    listing = await listInput(job, source);
+    listing = await listInput(job, input);
     if (refused?.listing !== undefined && isSame(listing, refused.listing)) {
       return refused.error;
     }

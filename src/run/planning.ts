@@ -20,7 +20,7 @@ import { JobError, orError } from "../base/errors.js";
 import { makePlan } from "./plan/make-plan.js";
 import type { ListedShard } from "./plan/compare.js";
 import { twiceText } from "./plan/partitions.js";
-import type { PinnedTable, Plan, PlannedChecks, PlannedModel, RunId } from "./plan/plan.js";
+import type { Changes, PinnedTable, Plan, PlannedChecks, PlannedModel, RunId } from "./plan/plan.js";
 import { spanCount } from "./plan/spans.js";
 import { type SeenSchema, type SeenShards, readShards, refuseDrift, withTypesOf } from "./input.js";
 import { type BindingInput, bindFirstShard, both, loadEngine, openPinnedModel, pinnedTokenizers } from "./model.js";
@@ -60,6 +60,8 @@ export interface PlanningInput {
   readonly listed: readonly ListedShard[];
   /** The table whose files are listed; default: they are files that `input.path` names. */
   readonly table?: PinnedTable | undefined;
+  /** What of it is listed; default: all. */
+  readonly changes?: Changes | undefined;
   readonly decoder: Decoder;
   readonly resolved: FoundModel;
   /** The engine, which is being opened while footers are read. */
@@ -77,7 +79,7 @@ export interface PlannedRuns {
 /** Reads footers, binds the models to their schema and makes the plans. Writes nothing. */
 export async function planRun(
   opened: OpenedJob,
-  { runId, listed, table, decoder, resolved, engine: loading, ...read }: PlanningInput,
+  { runId, listed, table, changes, decoder, resolved, engine: loading, ...read }: PlanningInput,
 ): Promise<PlannedRuns> {
   const { job, sink, input, attempt, reporter } = opened;
   const { spec } = job;
@@ -107,6 +109,7 @@ export async function planRun(
   const pinned = {
     shards,
     table: table && { ...table, removedRows },
+    changes,
     uniform: schemas.length === 1,
     model: pinnedModel,
   };
@@ -391,6 +394,9 @@ async function planComparisons(
   const ordered = { params: spec.params, dateParam: dateParam ?? null };
   const date = logicalDateOf(ordered);
   const warning = `the checks cannot compare this run with earlier runs: ${whyNotCompared(ordered)}`;
+  if (spec.input.since !== undefined) {
+    return { baseline: [], isNewModel: false };
+  }
   if (dateParam === undefined || date === undefined) {
     log.warn(warning);
     return { baseline: [], isNewModel: false }; // or the warning would come with every run

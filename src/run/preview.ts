@@ -60,7 +60,7 @@ import { jsonOf } from "../columns/value-text.js";
  * the run that is there needs neither input nor model, what prevents it is a line of `untried`. Writes nothing.
  */
 export async function previewPlan(opened: OpenedJob, check: StoredRunCheck): Promise<Preview> {
-  const make = (): Promise<PreviewedPlan> => previewNew(opened, check);
+  const make = (): Promise<Preview> => previewNew(opened, check);
   const isNeeded = check.next === "plan" || check.next === "resume";
   return isNeeded ? await make() : await orUntried(newPlan, make, unlessStopped(opened.attempt.signal));
 }
@@ -69,14 +69,16 @@ export async function previewPlan(opened: OpenedJob, check: StoredRunCheck): Pro
 const newPlan = "the plan of a new run";
 
 /** A run that is resumed is planned with its own model, and although its input is not whole. */
-async function previewNew(opened: OpenedJob, { next, stored }: StoredRunCheck): Promise<PreviewedPlan> {
+async function previewNew(opened: OpenedJob, { next, stored }: StoredRunCheck): Promise<Preview> {
   const { job, input, models, attempt, reporter } = opened;
   const isSame = next === "resume" || next === "finish";
   const runId =
     stored === undefined || next === "end" ? job.base : isSame ? stored.plan.runId : nextRunId(stored.plan.runId);
   const resumed = next === "resume" ? stored : undefined;
-  const listing =
-    resumed === undefined ? await wholeInput(job, input.source) : await listInput(job, input.source, resumed.plan);
+  const listing = resumed === undefined ? await wholeInput(job, input) : await listInput(job, input, resumed.plan);
+  if (input.chain !== undefined && listing.shards.length === 0) {
+    return { untried: ["nothing is new since the last run, so that no run is planned"] };
+  }
   warnOfUnmatched(reporter.log, listing);
   const resolved = await openPinnedModel(job, models, resumed && plannedModel(job.spec, resumed.plan));
   const { engine: open, untried } = await openForPlan(models, resolved.model);
@@ -84,7 +86,13 @@ async function previewNew(opened: OpenedJob, { next, stored }: StoredRunCheck): 
   await using decoder = await input.openDecoder(listing.folders);
   const tools = { decoder, resolved, engine: Promise.resolve(engine) };
   const make = async (): Promise<PreviewedPlan> => {
-    const { plan, second } = await planRun(opened, { runId, listed: listing.shards, table: listing.table, ...tools });
+    const { plan, second } = await planRun(opened, {
+      runId,
+      listed: listing.shards,
+      table: listing.table,
+      changes: listing.changes,
+      ...tools,
+    });
     return { plan, second, ...(await estimateRun(opened, { plan, engine, decoder })) };
   };
   // The stored plan, which `run` goes on with, takes the place of a new one where none can be made.
@@ -254,7 +262,7 @@ async function lookAtFirst<T>(opened: OpenedJob, look: (first: FirstShard) => Pr
   const { job, input, models, reporter } = opened;
   const { source } = input;
   const resolved = await openPinnedModel(job, models);
-  const listing = await listInput(job, source);
+  const listing = await listInput(job, input);
   const [shard] = listing.shards;
   // A folder that does not exist yet is no fault of the spec.
   await (shard === undefined ? requireListed(job, listing) : requireWhole(job, source, listing));
@@ -377,7 +385,7 @@ async function nextOf(opened: OpenedJob, stored: StoredPlan): Promise<StoredRunC
     case "report":
       throw await decidedError(job, sink, reporter.log, run, step.state);
     case "compare with plan":
-      await checkPublished(opened, run, await listPublished(job, input.source, run.plan));
+      await checkPublished(opened, run, await listPublished(job, input, run.plan));
       return "end";
     case "score":
       return await nextOfUnfinished(opened, run);
@@ -394,7 +402,7 @@ async function nextOf(opened: OpenedJob, stored: StoredPlan): Promise<StoredRunC
 async function nextOfUnfinished(opened: OpenedJob, run: RunSink): Promise<StoredRunCheck["next"]> {
   const { job, sink, input, attempt } = opened;
   try {
-    const { model } = await checkResumable(opened, run, await listInput(job, input.source, run.plan));
+    const { model } = await checkResumable(opened, run, await listInput(job, input, run.plan));
     checkRejects(job.spec, run);
     return model === undefined ? "finish" : "resume";
   } catch (error) {
@@ -625,7 +633,7 @@ export async function previewRows(opened: OpenedJob, options: PreviewOptions): P
   const job = narrowed(opened.job, options.where);
   const previewed = { ...opened, job };
   const { input, models } = opened;
-  const listing = await wholeInput(job, input.source);
+  const listing = await wholeInput(job, input);
   warnOfUnmatched(opened.reporter.log, listing);
   const resolved = await openPinnedModel(job, models);
   await using loading = loadEngine(models, resolved.model, { inputBytes: 0 });

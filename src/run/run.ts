@@ -6,14 +6,14 @@ import type { Decoder } from "../formats/format.js";
 import type { Model } from "../models/places/place.js";
 import { compareTargets, reuseShards } from "./plan/compare.js";
 import { nextRunId, splitRunId } from "./plan/identity.js";
-import type { Plan, RunId } from "./plan/plan.js";
+import type { Changes, Plan, RunId } from "./plan/plan.js";
 import { shareOf, spanCount, type SpanRange, spansOf, spansToSteal } from "./plan/spans.js";
 import { runStep, type RunStep, supersededBy } from "./lifecycle/lifecycle.js";
 import { rowsOf } from "./lifecycle/span-record.js";
 import type { EngineInfo, AttemptRecord } from "../report/attempt-record.js";
 import type { RunReport, ServerReport, SpendingReport } from "../report/report.js";
 import { type BatchSizer, measureEngine, treesText } from "../flow/batch-size.js";
-import type { OpenedJob, Attempt, Log } from "../flow/context.js";
+import type { Attempt, ChainPosition, Log, OpenedJob } from "../flow/context.js";
 import { pendingRanges } from "../flow/read.js";
 import { openSpanScorer, type ScoringOptions } from "../flow/score.js";
 import type { RunSink, StoredPlan, Sink } from "../targets/target.js";
@@ -25,6 +25,7 @@ import {
   alreadyComplete,
   checkRejects,
   conclude,
+  nothingNew,
   publishApproved,
   refusePruned,
   reportDecided,
@@ -129,19 +130,28 @@ async function startRun(opened: OpenedJob, runId: RunId, held?: RunSink): Promis
     log.warn(line);
   }
 
+  let first: Pick<Changes, "from" | "to"> | undefined;
   const ended = await withInput<RunReport | undefined>(opened, async (listing) => {
+    if (input.chain !== undefined && listing.shards.length === 0) {
+      return nothingNew(job, sink, reporter);
+    }
     warnOfUnmatched(log, listing);
     const resolved = await openPinnedModel(job, models);
     await using decoder = await input.openDecoder(listing.folders);
     const listed = listing.shards;
     const shards = mayNotBeReady(job.spec, listed) ? await readShards(opened, decoder, listed) : undefined;
     await using loading = beginLoading(models, { listing, model: resolved.model });
-    const { table } = listing;
-    const planning = { runId, shards, listed, table, resolved, decoder, engine: loading.engine };
+    const { table, changes } = listing;
+    const planning = { runId, shards, listed, table, changes, resolved, decoder, engine: loading.engine };
     const { plan } = await planRun(opened, planning);
     // Before the plan is stored: a run that was never planned may be repeated with another model or file.
     await checkGolden(opened, { plan, engine: await loading.engine });
+    first = await claimRange(input.chain, attempt, plan);
+    if (first !== undefined) {
+      return undefined;
+    }
     const stored = await storePlan(sink, attempt, plan, held);
+    requireRange(stored, plan);
     if (stored.plan.runId === held?.plan.runId) {
       return undefined;
     }
@@ -160,7 +170,7 @@ async function startRun(opened: OpenedJob, runId: RunId, held?: RunSink): Promis
       const model = await modelOfPlan(job, models, run.plan, resolved.model);
       await using reloading =
         model === resolved.model ? undefined : await reload(opened, run.plan, { listing, model, before: loading });
-      const counted = await listPlanned(job, input.source, run.plan, listing);
+      const counted = await listPlanned(job, input, run.plan, listing);
       const shardsUnplanned = checkPins(job, sink, log, run, { listed: counted.shards, ...digestsOf(model) });
       // The run that this command was to open is there: it is not to open another one after it.
       const step = runStep(latestRun(run), false);
@@ -174,7 +184,38 @@ async function startRun(opened: OpenedJob, runId: RunId, held?: RunSink): Promis
       return await scoreAndFinish(opened, run, { engine, decoder, shardsUnplanned, digests: digestsIn(plan) });
     });
   });
+  if (ended === undefined && first !== undefined && input.chain !== undefined) {
+    log.info("another attempt has planned which rows this run reads: planning those");
+    return await startRun({ ...opened, input: { ...input, chain: { ...input.chain, ...first } } }, runId, held);
+  }
   return ended ?? (await takeUp(opened, held as StoredPlan));
+}
+
+/** Stores what a run of a chain reads. Returns what another attempt has stored, if it was first, and reads other rows. */
+async function claimRange(
+  chain: ChainPosition | undefined,
+  { dateMs, writer }: Attempt,
+  { input: { changes } }: Plan,
+): Promise<Pick<Changes, "from" | "to"> | undefined> {
+  if (chain === undefined || changes === undefined) {
+    return undefined;
+  }
+  const stored = await chain.claim(changes.to, { at: new Date(dateMs()).toISOString(), writer });
+  return stored.from === changes.from && stored.to === changes.to ? undefined : stored;
+}
+
+/** Refuses a plan whose rows are not those that were planned last. @throws JobError OUTPUT_DAMAGED */
+function requireRange({ plan: { runId, input } }: StoredPlan, { input: { changes } }: Plan): void {
+  const [first, second] = [input.changes, changes];
+  if (first?.from !== second?.from || first?.to !== second?.to) {
+    throw new JobError(
+      "OUTPUT_DAMAGED",
+      `planning run ${runId}: its plan reads other rows than the notes of the chain say`,
+      {
+        hint: "notes of the chain were removed from its output: restore them, or name another output and another job",
+      },
+    );
+  }
 }
 
 /**
@@ -235,7 +276,7 @@ async function takeUp(opened: OpenedJob, stored: StoredPlan): Promise<RunReport>
       const report = await (attempt.newRun ? orChangedInput(scoring) : scoring);
       return report instanceof JobError ? await abandon(opened, run.plan.runId, report) : report;
     }
-    await checkPublished(opened, run, await listPublished(job, input.source, run.plan));
+    await checkPublished(opened, run, await listPublished(job, input, run.plan));
     return await alreadyComplete(job, sink, reporter, run);
   });
 }
@@ -258,7 +299,7 @@ async function resumeScoring(opened: OpenedJob, run: RunSink): Promise<RunReport
   let listing: Listing;
   let resumable: Resumable;
   try {
-    listing = await listInput(job, input.source, plan);
+    listing = await listInput(job, input, plan);
     resumable = await checkResumable(opened, run, listing);
   } catch (thrown) {
     const error = firstError(thrown);

@@ -88,7 +88,7 @@ async function scoreRows(
   const job = { ...second.job, spec: { ...second.job.spec, commit_rows: plan.commitRows } };
   const { source } = second.input;
   // The files of the table that the run reads, at its version, whatever is the newest by now.
-  const list: Source["list"] = async (patterns) => plannedFiles(await source.list(patterns, plan.input.table), plan);
+  const list: Source["list"] = async (patterns) => plannedFiles(await source.list(patterns, plan.input), plan);
   const ofPlan: Source = {
     ...source,
     get readAhead() {

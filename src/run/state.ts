@@ -14,6 +14,7 @@ import { lastFailure as lastFailureOf, isWhole } from "./attempt.js";
 import { lostSpans, verdictReport } from "./conclude.js";
 import { paidReport } from "./paid.js";
 import {
+  againCommand,
   decidingCommands,
   eraseAgain,
   newRunCommand,
@@ -190,7 +191,7 @@ export function requireLatest(latest: RunId, asked: string | undefined): void {
 }
 
 /** Errors of a run whose spec, input or model is not the planned one. */
-const changes: ReadonlySet<string> = new Set(["PLAN_CHANGED", "INPUT_CHANGED", "MODEL_CHANGED"]);
+const changes: ReadonlySet<string> = new Set(["PLAN_CHANGED", "INPUT_CHANGED", "INPUT_REWRITTEN", "MODEL_CHANGED"]);
 
 /** The command that continues an open run, or scores it again if something is not as planned. */
 function continuing(
@@ -247,7 +248,7 @@ async function toDecide(
   const line = await readersLine(sink, log, plan);
   const readers = line === undefined ? [] : [line];
   if (state.kind === "discarded") {
-    return { readers, commands: [newRunCommand(job, plan)], purpose: toScoreAgain };
+    return { readers, commands: [againCommand(job, plan)], purpose: toScoreAgain };
   }
   const commands = decidingCommands(job, plan);
   return {

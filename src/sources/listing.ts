@@ -31,7 +31,7 @@ function byUri(one: ListedShard, other: ListedShard): number {
 
 /** Joins listings into one, whose shards are sorted by URI. */
 export function joinListings(parts: readonly Partial<Listing>[]): Listing {
-  const all = <K extends Exclude<keyof Listing, "table">>(key: K): Listing[K][number][] =>
+  const all = <K extends Exclude<keyof Listing, "table" | "changes">>(key: K): Listing[K][number][] =>
     parts.flatMap((part): readonly Listing[K][number][] => part[key] ?? []);
   return {
     shards: all("shards").toSorted(byUri),

@@ -1,6 +1,6 @@
 import type { TableRows } from "../columns/types.js";
 import type { ListedShard } from "../run/plan/compare.js";
-import type { PinnedTable } from "../run/plan/plan.js";
+import type { Changes, PinnedTable } from "../run/plan/plan.js";
 
 /** The read end of a job: lists shards, and makes their bytes readable as local files. */
 export interface Source extends AsyncDisposable {
@@ -10,11 +10,10 @@ export interface Source extends AsyncDisposable {
    * Lists the shards that patterns name, sorted by URI. A file that several patterns or links lead to is listed once,
    * under the first of its URIs, unless the folders give a partition column different values. A table has the shards
    * of one version, and those that are opened from then on are of that version.
-   * @param pinned the version of the table that a plan names
    * @throws JobError FILE_MISSING, PERMISSION; SPEC_INVALID when the output is among the shards, or will be;
-   * INPUT_CHANGED when the pinned version is gone
+   * INPUT_CHANGED when the pinned version is gone; INPUT_REWRITTEN when rows after a position were not only added
    */
-  list(patterns: readonly string[], pinned?: PinnedTable): Promise<Listing>;
+  list(patterns: readonly string[], wanted?: WantedInput): Promise<Listing>;
   /**
    * Lists the names directly in a folder: of a large folder only some, of a folder that is missing or may not be listed
    * none.
@@ -27,6 +26,14 @@ export interface Source extends AsyncDisposable {
    * @throws JobError INPUT_CHANGED when its size or fingerprint is not the planned one
    */
   open(shard: ListedShard): Promise<OpenShard>;
+}
+
+/** What is read of a table. */
+export interface WantedInput {
+  /** The version that a plan names. Default: the one that the spec names. */
+  readonly table?: PinnedTable | undefined;
+  /** Only what came between two positions; equal ones give equal shards. `to`: null: up to now. Default: all rows. */
+  readonly changes?: (Omit<Changes, "to"> & { readonly to: string | null }) | undefined;
 }
 
 /** Bounds of reading ahead. */
@@ -45,6 +52,8 @@ export interface ReadAhead {
 export interface Listing {
   /** The table whose files the shards are, at the version that is read; undefined: they are files. */
   readonly table?: PinnedTable | undefined;
+  /** Set where changes were asked for. */
+  readonly changes?: Changes | undefined;
   readonly shards: readonly ListedShard[];
   /** Paths without wildcards that do not exist. */
   readonly missingFiles: readonly string[];

@@ -217,7 +217,7 @@ describe("a table that is planned", () => {
       removedRows: 3,
       schemaId: snapshot.schemaId,
     };
-    const listing = await diskTable(table).list([table], pinned);
+    const listing = await diskTable(table).list([table], { table: pinned });
     expect(listing.table).toEqual(pinned);
     expect(listing.shards.map(({ uri }) => uri)).toEqual(snapshot.files.map(({ uri }) => uri));
     expect(listing.shards).not.toEqual(shards);
@@ -234,17 +234,17 @@ describe("a table that is planned", () => {
     const expected = { code: "INPUT_CHANGED", hint: /VACUUM.*--new-run/ };
     await expect(opened.check()).rejects.toMatchObject(expected);
     await expect(rowsOf.open(shard)).rejects.toMatchObject(expected);
-    const { shards: left } = await rowsOf.list([table], pinned);
+    const { shards: left } = await rowsOf.list([table], { table: pinned });
     expect(left.map(({ uri }) => uri)).toEqual(shards.slice(1).map(({ uri }) => uri));
     await rm(join(table, "_delta_log"), { recursive: true });
-    await expect(rowsOf.list([table], pinned)).rejects.toMatchObject(expected);
+    await expect(rowsOf.list([table], { table: pinned })).rejects.toMatchObject(expected);
   });
 
   test.each(["latest", "pinned"])("is not ready where its metadata changes while it is read: %s", async (at) => {
     const table = join(sparkTables, "ns/v2");
     const { table: pinned } = await diskTable(table).list([table]);
     const changing = { ...source, open: () => Promise.reject(new JobError("INPUT_CHANGED", "its ETag differs")) };
-    const list = diskTable(table, changing).list([table], at === "pinned" ? pinned : undefined);
+    const list = diskTable(table, changing).list([table], at === "pinned" ? { table: pinned } : {});
     await expect(list).rejects.toMatchObject({ code: "INPUT_NOT_READY" });
   });
 });

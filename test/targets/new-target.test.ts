@@ -54,7 +54,7 @@ test("checks hold a run at a target of a new kind, and a person approves it", as
   expect(await attempt(stateOf, second)).toMatchObject({ status: "held" });
   expect(rows()).toBe(fixture.rows);
 
-  const request = { by: "ann", reason: undefined, notNormal: false, runId: undefined };
+  const request = { by: "ann", reason: undefined, notNormal: false, skips: false, runId: undefined };
   const approved = await attempt((opened) => approveRun(opened, request), second);
   expect(approved).toMatchObject({ state: "published", rows: { output: 50 } });
   expect(rows()).toBe(fixture.rows + 50);

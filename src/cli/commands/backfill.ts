@@ -1,3 +1,4 @@
+import { refuseChain } from "../../job/chain.js";
 import { type CommandLine, paramAs, countOf, quietFlag, logFlags } from "../flags.js";
 import { dirname, resolve } from "node:path";
 import { firstLine } from "../../duckdb/sql.js";
@@ -301,6 +302,11 @@ export async function readBackfill(
   const loadFirst = (index: number): LoadedSpec => forBackfill(load(values[index]?.params ?? {}));
   const first = loadFirst(0);
   const second = values.length > 1 ? loadFirst(1) : undefined;
+  refuseChain(
+    first,
+    "backfilling",
+    "its first run scores all rows that are there, and each later one those that came since",
+  );
   refuseClock(range, first);
   if (second !== undefined) {
     refuseSameRows(specPath, range, [first, second]);
@@ -400,6 +406,7 @@ interface Backfill {
 const words: Readonly<Record<ValueStatus, string>> = {
   complete: "complete",
   already_complete: "already complete",
+  nothing_new: "nothing new",
   partial: "partial",
   held: "held",
   discarded: "discarded",

@@ -22,7 +22,11 @@ const deciding: CommandLine["flags"] = {
 };
 
 export const discardCommand: CommandLine = {
-  flags: { ...paramFlag, ...deciding },
+  flags: {
+    ...paramFlag,
+    ...deciding,
+    "--skip": "Of a job with input.since: no later run reads the rows of this one. By default the next run does",
+  },
   examples: ['infer-batch discard job.yaml --reason "features in grams"'],
   run: discard,
 };
@@ -46,6 +50,7 @@ interface DecideOptions extends JobOptions {
   readonly json?: boolean;
   readonly allowOlder?: boolean;
   readonly notNormal?: boolean;
+  readonly skip?: boolean;
 }
 
 async function approve(spec: string, options: DecideOptions, io: SafeIo): Promise<CommandAnswer> {
@@ -80,8 +85,8 @@ async function decide(
     log,
     attempt: { ...alone, allowOlder: options.allowOlder === true },
   });
-  const { by, reason, run: runId, notNormal = false } = options;
-  const report = await work(opened, { by, reason, runId, notNormal }).catch((error: unknown) => {
+  const { by, reason, run: runId, notNormal = false, skip: skips = false } = options;
+  const report = await work(opened, { by, reason, runId, notNormal, skips }).catch((error: unknown) => {
     throw spellOut(opened.job, error);
   });
   await reportDecision(

@@ -1,3 +1,4 @@
+import { ofLastRun } from "../../job/chain.js";
 import { type CommandLine, collect, toleranceOf, paramAs, jsonFlag, type CommandAnswer } from "../flags.js";
 import { stat } from "node:fs/promises";
 import { dirname, resolve } from "node:path";
@@ -99,7 +100,7 @@ async function nightsOf(
   { param }: JobOptions,
 ): Promise<readonly { readonly night: string; readonly load: () => LoadedSpec }[]> {
   if (!param.some((value) => value.includes(".."))) {
-    const loaded = await readSpec(spec, { param });
+    const loaded = await ofLastRun(await readSpec(spec, { param }), spec);
     return [{ night: "", load: () => loaded }];
   }
   const { range, others } = findRange(param);

@@ -1,3 +1,4 @@
+import { looking, ofNextRun } from "../../job/chain.js";
 import { type CommandLine, paramFlag, providerFlag, type CommandAnswer } from "../flags.js";
 import { stat } from "node:fs/promises";
 import { dirname, resolve } from "node:path";
@@ -56,7 +57,8 @@ interface PlanOptions extends JobOptions {
 
 /** Prints a plan and ends as the run would end now: with exit code 0, or with the error that the run meets at once. */
 async function showPlan(spec: string, options: PlanOptions, io: SafeIo): Promise<CommandAnswer> {
-  const loaded = forPerson(withProviders(await readSpec(spec, options), options.provider));
+  const whole = forPerson(withProviders(await readSpec(spec, options), options.provider));
+  const { loaded, chain } = await ofNextRun(whole, spec, looking);
   const log = createWarningLog(io.stderr);
   const folder = dirname(resolve(spec));
   await checkReports({ loaded, folder, log });
@@ -64,7 +66,7 @@ async function showPlan(spec: string, options: PlanOptions, io: SafeIo): Promise
     ...alone,
     worker: findWorker(undefined, process.env), // in a pod of several, as its run does
   };
-  await using opened = await openLoaded(loaded, spec, { log, attempt });
+  await using opened = await openLoaded(loaded, spec, { log, attempt, chain });
   const storedRun = await checkStoredRun(opened);
   const { next, stored, refusal } = storedRun;
   const planned = await previewPlan(opened, storedRun);
@@ -186,7 +188,7 @@ async function whyUnwritable(path: string): Promise<string | undefined> {
 
 async function validate(spec: string, options: JobOptions, io: SafeIo): Promise<CommandAnswer> {
   const log = createWarningLog(io.stderr);
-  const loaded = forPerson(await readSpec(spec, options));
+  const { loaded } = await ofNextRun(forPerson(await readSpec(spec, options)), spec, looking);
   await using opened = await openLoaded(loaded, spec, { log });
   const planned = await previewFirst(opened);
   if (planned === undefined) {

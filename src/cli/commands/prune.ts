@@ -1,3 +1,4 @@
+import { refuseChain } from "../../job/chain.js";
 import { InvalidArgumentError } from "commander";
 import { type CommandLine, paramFlag, countOf, jsonFlag, type CommandAnswer } from "../flags.js";
 import { openLoaded } from "../../job/job-context.js";
@@ -36,6 +37,11 @@ interface PruneOptions extends JobOptions {
 async function prune(spec: string, options: PruneOptions, io: SafeIo): Promise<CommandAnswer> {
   const retention = retentionOf(options, Date.now());
   const loaded = await readSpec(spec, options, { standIns: "dates" });
+  refuseChain(
+    loaded,
+    "pruning",
+    "each has rows of its own: remove old folders by their names, run=…, once no reader needs them",
+  );
   await using opened = await openLoaded(loaded, spec, { log: createWarningLog(io.stderr) });
   const report = await pruneRuns(opened, { retention, dryRun: options.dryRun === true });
   const { name } = loaded.spec;

@@ -1,3 +1,4 @@
+import { refuseChain } from "../../job/chain.js";
 import { type CommandLine, paramFlag, jsonFlag, type CommandAnswer } from "../flags.js";
 import { dirname, resolve } from "node:path";
 import { openLoaded } from "../../job/job-context.js";
@@ -17,7 +18,9 @@ export const rollbackCommand: CommandLine = {
 
 async function rollback(spec: string, options: JobOptions, io: SafeIo): Promise<CommandAnswer> {
   const log = createWarningLog(io.stderr);
-  await using opened = await openLoaded(await readSpec(spec, options, { standIns: "all" }), spec);
+  const loaded = await readSpec(spec, options, { standIns: "all" });
+  refuseChain(loaded, "rolling back", "delete the rows of a run by its run_id, which output.lineage adds");
+  await using opened = await openLoaded(loaded, spec);
   const { sink } = opened;
   const dateParam = opened.job.dateParam ?? null;
   if (sink.table === undefined) {

@@ -6,12 +6,13 @@ import { type JobOptions, readSpec } from "../../job/reading.js";
 import { calling, failedBy, reporting } from "../../job/reporting.js";
 import { findWorker } from "../../job/attempt.js";
 import type { EarlyThreads } from "../../models/onnx/early-threads.js";
-import type { AttemptInfo, AttemptRecord } from "../../report/attempt-record.js";
+import type { AttemptInfo, AttemptRecord, RecordOptions } from "../../report/attempt-record.js";
 import { failureFields, reportFields, reportJson, reportText, type RunReport } from "../../report/report.js";
 import { runJob } from "../../run/run.js";
 import { type EngineSpec, withProviders } from "../../job/jobfile/engine-spec.js";
 import type { JobSpec } from "../../job/jobfile/job-spec.js";
-import { type LimitedRun, limitedSpec } from "../../job/jobfile/load.js";
+import { type LimitedRun, type LoadedSpec, limitedSpec } from "../../job/jobfile/load.js";
+import { ofNextRun, type RunOfChain } from "../../job/chain.js";
 import { isObjectUri } from "../../job/jobfile/uri.js";
 import { JobError, exitCodes } from "../../base/errors.js";
 import { chooseProgress, createLog, type LogOptions } from "../logger.js";
@@ -30,7 +31,7 @@ export const runCommand: CommandLine = {
     "--reuse":
       "Let --new-run take the predictions of unchanged rows from the run that it replaces, as the spec's reuse says. Default: a new run scores all rows",
     "--allow-duplicates":
-      "Allow --new-run to append to a table that is not empty; rows may then be there twice (Postgres: append)",
+      "Allow --new-run to add to rows that stay; rows may then be there twice (Postgres: append; input.since)",
     "--allow-older": "Allow this run to overwrite the rows of a newer run of this job (Postgres: upsert, replace)",
     ...providerFlag,
     "--skip-exit-code <code>": [
@@ -102,7 +103,7 @@ async function run(spec: string, options: RunOptions, io: SafeIo, early?: EarlyT
   if (report.decided !== undefined) {
     throw report.decided.error;
   }
-  if (report.status === "already_complete" && options.skipExitCode !== undefined) {
+  if (["already_complete", "nothing_new"].includes(report.status) && options.skipExitCode !== undefined) {
     io.exitCode = options.skipExitCode;
   }
 }
@@ -128,24 +129,39 @@ async function openAndRun(
   };
   const progress = chooseProgress(options, (line) => log.info(line), io.stderr.raw);
   const whole = withProviders(await readSpec(spec, options), options.provider);
-  const loaded = attempt.limited === undefined ? whole : limitedSpec(whole, attempt.limited);
-  requireReuse(attempt, loaded.spec);
   const folder = dirname(resolve(spec));
+  const about = (loaded: LoadedSpec, record: AttemptRecord): Omit<Parameters<typeof reporting>[0], "metricsPort"> => {
+    return { loaded, folder, record, log, signal: stop.signal, dateMs: Date.now };
+  };
+  const recordFor = ({ spec: ofRun }: LoadedSpec, more: Pick<RecordOptions, "onStage"> = {}): AttemptRecord =>
+    recordOf(ofRun, { worker: attempt.worker, ...commandsFor(spec, ofRun, attempt), ...more });
+
+  let next: RunOfChain;
+  try {
+    next =
+      attempt.limited === undefined
+        ? await ofNextRun(whole, spec, { ...attempt, tidies: true, log, signal: stop.signal })
+        : { loaded: limitedSpec(whole, attempt.limited), chain: undefined };
+  } catch (error) {
+    const failing = { ...about(whole, recordFor(whole)), metricsPort: undefined };
+    return await reporting(failing, () => Promise.reject(error));
+  }
+  const { loaded, chain } = next;
+  requireReuse(attempt, loaded.spec);
   let profile: Profile | undefined;
-  const record = recordOf(loaded.spec, {
-    worker: attempt.worker,
-    ...commandsFor(spec, loaded.spec, attempt),
-    onStage: options.profile === undefined ? undefined : (...piece) => profile?.onStage(...piece),
-  });
-  const about = { loaded, folder, record, log, signal: stop.signal, dateMs: Date.now };
+  const record = recordFor(
+    loaded,
+    options.profile === undefined ? {} : { onStage: (...piece) => profile?.onStage(...piece) },
+  );
+  const reported = about(loaded, record);
   onBegun(record);
-  return await reporting({ ...about, metricsPort: options.metricsPort }, async (deadline) => {
+  return await reporting({ ...reported, metricsPort: options.metricsPort }, async (deadline) => {
     await using openedProfile = await openProfile(options.profile, { spec: loaded.spec, folder, log });
     profile = openedProfile;
-    const parts = { log, progress, signal: stop.signal, attempt, record, early, profileFolder: profile?.folder };
+    const parts = { log, progress, signal: stop.signal, attempt, record, chain, early, profileFolder: profile?.folder };
     await using opened = await openLoaded(loaded, spec, parts);
     try {
-      return await calling(about, deadline, () => runJob(opened));
+      return await calling(reported, deadline, () => runJob(opened));
     } finally {
       await profile?.end(record.stages);
     }

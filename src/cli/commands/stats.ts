@@ -1,3 +1,4 @@
+import { ofLastRun } from "../../job/chain.js";
 import { type CommandLine, paramFlag, jsonFlag, type CommandAnswer } from "../flags.js";
 import { openLoaded, readSpecOfRun } from "../../job/job-context.js";
 import { type JobOptions, readSpec } from "../../job/reading.js";
@@ -23,7 +24,8 @@ interface StatsOptions extends JobOptions {
 /** Prints the profiles of a run: of its predictions and, with checks, of its features. */
 async function showStats(spec: string, options: StatsOptions): Promise<CommandAnswer> {
   const { run } = options;
-  const loaded = await readSpec(spec, options, run === undefined ? {} : { standIns: "dates" });
+  const asked = await readSpec(spec, options, run === undefined ? {} : { standIns: "dates" });
+  const loaded = run === undefined ? await ofLastRun(asked, spec) : asked;
   await using opened = await openLoaded(loaded, spec);
   const told =
     (await runStats(opened.job, opened.sink, run)) ?? (await statsElsewhere(spec, { ...options, run: run ?? "" }));

@@ -197,6 +197,10 @@ export interface InputSpec extends StoreSpec {
   readonly catalog?: CatalogSpec | undefined;
   /** Which version of the table is read; undefined: there is no table. */
   readonly at?: string | undefined;
+  /** Each run reads what came into the table after the last published one; undefined: each run reads all. */
+  readonly since?: "last_run" | undefined;
+  /** What happens where rows after the last run were not only added; undefined: there is no `since`. */
+  readonly on_rewrite?: OnRewrite | undefined;
   readonly format?: "parquet" | "arrow" | undefined;
   /** A file that marks the input as complete. While it is missing, a run ends with exit code 75. */
   readonly ready?: string | undefined;
@@ -225,6 +229,9 @@ interface FreshnessSpec {
   /** A limit in seconds. The run ends with exit code 75 if the newest value is older. */
   readonly error_after?: number | undefined;
 }
+
+/** What happens where rows were not only added since the last run. */
+export type OnRewrite = "fail" | "new_files";
 
 export type PartitionType = "text" | "date" | "int64" | "float64" | "bool";
 
@@ -280,6 +287,18 @@ export const input = z.strictObject({
     .meta(plan)
     .describe(
       "Version of the table: latest, a version or snapshot, a time, a branch or a tag. It is pinned when the run is planned. Default: latest.",
+    ),
+  since: z
+    .literal("last_run")
+    .optional()
+    .meta(plan)
+    .describe("last_run: a run reads what came into the table after the run before it, and is published beside it."),
+  on_rewrite: z
+    .enum(["fail", "new_files"])
+    .optional()
+    .meta(plan)
+    .describe(
+      "With since, if rows were overwritten or deleted: fail ends the run with exit code 66; new_files reads all files that were written since. Default: fail.",
     ),
   format: z
     .enum(["parquet", "arrow"])
@@ -345,11 +364,26 @@ export interface GivenInput extends Omit<InputSpec, "path"> {
 
 /** Checks that an input names files or a table, and has no key of the other one. */
 export function checkInput(given: GivenInput, refuse: Refuse): void {
-  const { path, table, at, format, partitions } = given;
+  const { path, table, at, since, on_rewrite: onRewrite, wait, format, partitions } = given;
   if ((path === undefined) === (table === undefined)) {
     refuse(["input"], "expected exactly one of path and table");
   }
+  if (since === undefined && onRewrite !== undefined) {
+    refuse(["input", "on_rewrite"], "only runs with input.since: last_run take note of what was rewritten");
+  }
+  if (since !== undefined && at !== undefined && at !== "latest") {
+    refuse(["input", "at"], "a run with since reads up to the newest version; leave this key out");
+  }
+  if (since !== undefined && wait !== undefined) {
+    refuse(["input", "wait"], "a run with since does not wait for rows: where nothing is new it ends with exit code 0");
+  }
   if (table === undefined) {
+    if (since !== undefined) {
+      refuse(
+        ["input", "since"],
+        "only a table says what is new: name its folder with input.table in place of input.path",
+      );
+    }
     if (at !== undefined) {
       refuse(["input", "at"], "only a table has versions: name its folder with input.table in place of input.path");
     }
@@ -372,9 +406,16 @@ export function checkInput(given: GivenInput, refuse: Refuse): void {
 }
 
 /** The input with its default keys; a table is the only path. */
-export function inputOf({ path = [], table: given, at = "latest", ...others }: GivenInput): InputSpec {
+export function inputOf({
+  path = [],
+  table: given,
+  at = "latest",
+  on_rewrite: onRewrite,
+  ...others
+}: GivenInput): InputSpec {
   const table = given === undefined || others.catalog !== undefined ? given : folderOf(given);
-  return table === undefined ? { path, ...others } : { path: [table], table, at, ...others };
+  const rewrites = others.since === undefined ? {} : { on_rewrite: onRewrite ?? "fail" };
+  return table === undefined ? { path, ...others } : { path: [table], table, at, ...others, ...rewrites };
 }
 
 /** A folder without a slash at its end, `.`, `..` and `//`, with which the names of its files begin. */

@@ -241,8 +241,35 @@ function withDefaults({ max_rejects: given, challenger: other, ...spec }: z.outp
 /** Of a table beside which a challenger has one: Postgres takes 63 bytes. */
 const longestName = 63 - "_challenger".length;
 
+/** Refuses what does not fit runs that read what is new only, and are published beside each other. */
+function checkSince({ input: { since }, output: { postgres, delta }, ...spec }: GivenJob, refuse: Refuse): void {
+  if (since === undefined) {
+    return;
+  }
+  if (postgres?.mode === "replace") {
+    const message =
+      "a run with input.since has new rows only, and mode replace would remove those of the runs before it: use append or upsert";
+    refuse(["output", "postgres", "mode"], message);
+  }
+  if (delta !== undefined) {
+    refuse(["output", "delta"], "a Delta table does not take runs with input.since yet: use parquet or postgres");
+  }
+  for (const key of ["reuse", "challenger"] as const) {
+    if (spec[key] !== undefined) {
+      refuse([key], "it compares runs of all rows, and a run with input.since has new rows only; leave this key out");
+    }
+  }
+  if (Object.hasOwn(spec.params, runParam)) {
+    refuse(["params", runParam], "it names a run of a job with input.since; choose another name");
+  }
+}
+
+/** The param of each run of a chain: its number. A spec with `input.since` has no other param of this name. */
+export const runParam = "run";
+
 function checkTarget(spec: GivenJob, refuse: Refuse): void {
   const { parquet, delta, postgres, columns } = spec.output;
+  checkSince(spec, refuse);
   const isShared = postgres !== undefined && postgres.mode !== "replace" && spec.checks?.on_fail !== "hold";
   if (spec.challenger !== undefined && isShared && !spec.output.lineage) {
     const message = `mode ${postgres?.mode} writes into one table with the rows of other runs: set output.lineage to true, so that the rows that a challenger is compared on can be told from those`;

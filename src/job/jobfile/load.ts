@@ -22,7 +22,8 @@ import {
   type YamlDocument,
   fillDocument,
 } from "./fill-document.js";
-import { type JobSpec, type SpecIssue, checkSpec, isSecretKey, specJsonSchema } from "./job-spec.js";
+import { anyValue } from "./template.js";
+import { type JobSpec, type SpecIssue, checkSpec, isSecretKey, runParam, specJsonSchema } from "./job-spec.js";
 import { withPromptInputs } from "./prompt-spec.js";
 import { columnsIn, parseTemplate } from "../../models/binding/prompt.js";
 import { hideCredentials, isServerPlace } from "./secrets.js";
@@ -47,6 +48,16 @@ export interface LoadedSpec {
   /** The param that is made from `${hour}`; undefined: there is none. */
   readonly hourParam: string | undefined;
   readonly outputPattern: OutputPattern;
+  /** A run of a chain: the runs of a job with `input.since`. undefined: the job has none. */
+  readonly chain?: ChainRun | undefined;
+}
+
+/** Which run of a chain a spec is of. */
+interface ChainRun {
+  /** undefined: of none; its output is that of the whole chain. */
+  readonly run: number | undefined;
+  /** The spec of the whole chain; undefined: it is this one. */
+  readonly whole: LoadedSpec | undefined;
 }
 
 /**
@@ -76,12 +87,14 @@ export function loadSpec(yamlText: string, context: SpecContext): LoadedSpec {
   if (context.pipe === true) {
     withoutPlaces(document);
   }
-  const filled = fillDocument(document, context);
+  const isChain = document.hasIn(["input", "since"]);
+  const { [runParam]: run, ...params } = context.params;
+  const filled = fillDocument(document, isChain ? { ...context, params } : context);
   const variablesOf = (path: Path): readonly string[] => filled.variables.get(document.getIn(path, true)) ?? [];
-  check(filled.problems);
+  check([...filled.problems, ...(isChain ? chainProblems(filled, run) : [])]);
   const checked = checkSpec(document.toJS({ maxAliasCount: 0 }), context);
   if ("spec" in checked) {
-    return {
+    const loaded: LoadedSpec = {
       spec: withPromptFile(checked.spec, {
         place: placeOf(promptFile, positionOf(document, { path: promptFile, text: "" })),
         readFile: context.readFile,
@@ -93,12 +106,67 @@ export function loadSpec(yamlText: string, context: SpecContext): LoadedSpec {
       where: (path) => placeOf(path, positionOf(document, { path, text: "" })),
       variablesOf,
     };
+    return checked.spec.input.since === undefined
+      ? loaded
+      : ofChain(loaded, run === undefined ? undefined : Number(run));
   }
   throw errorOf(
     checked.issues.flatMap((issue) =>
       describeIssue(issue, { valueAt: (path) => plainValue(document, path, filled.templates), variablesOf }),
     ),
   );
+}
+
+/** What runs that follow each other do not take: a date, by which each day would begin anew with the whole table. */
+function chainProblems({ clock, dateParam }: Filled, run: string | undefined): Problem[] {
+  const dated = [dateParam === undefined ? [] : [`params.${dateParam}`], clock].flat();
+  const key = dated.find((name) => !name.startsWith("report."));
+  return [
+    ...(key === undefined
+      ? []
+      : [
+          {
+            path: key.split("."),
+            text: "a job with input.since has no date: its runs follow each other; leave it out",
+          },
+        ]),
+    ...(run === undefined || /^[1-9]\d{0,7}$/.test(run)
+      ? []
+      : [{ path: ["params"], text: `--param ${runParam}: found ${run}, expected the number of a run, such as 7` }]),
+  ];
+}
+
+function below(path: string, name: string): string {
+  return `${path.replace(/\/+$/, "")}/${runParam}=${name}`;
+}
+
+/** The spec of a chain, whose runs are below its output, or of one of them. */
+function ofChain(loaded: LoadedSpec, run: number | undefined): LoadedSpec {
+  const { outputPattern } = loaded;
+  const pattern = { job: below(outputPattern.job, anyValue), series: below(outputPattern.series, anyValue) };
+  const whole = { ...loaded, outputPattern: pattern, chain: { run: undefined, whole: undefined } };
+  return run === undefined ? whole : specOfRun(whole, run);
+}
+
+/** Digits of a run's number in the name of its folder: names sort as numbers do. */
+const runDigits = 8;
+
+/** The spec of a run of a chain, by its number. @param loaded the spec of the whole chain */
+export function specOfRun(loaded: LoadedSpec, run: number): LoadedSpec {
+  const { spec } = loaded;
+  const { parquet } = spec.output;
+  return {
+    ...loaded,
+    spec: {
+      ...spec,
+      params: { ...spec.params, [runParam]: String(run) },
+      output: {
+        ...spec.output,
+        ...(parquet && { parquet: { ...parquet, path: below(parquet.path, String(run).padStart(runDigits, "0")) } }),
+      },
+    },
+    chain: { run, whole: loaded },
+  };
 }
 
 /** How a message names a key whose value is at an offset. */
@@ -338,10 +406,20 @@ export const pipeName = "stdin";
 
 /** Keys that a pipe does not use: places of input and output, completeness checks, commits and notifications. */
 const unused = [
-  ...["path", "table", "at", "format", "ready", "wait", "min_rows", "partitions", "verify", "spool"].map((key) => [
-    "input",
-    key,
-  ]),
+  ...[
+    "path",
+    "table",
+    "at",
+    "since",
+    "on_rewrite",
+    "format",
+    "ready",
+    "wait",
+    "min_rows",
+    "partitions",
+    "verify",
+    "spool",
+  ].map((key) => ["input", key]),
   ...["endpoint", "region", "path_style", "request_payer", "timeouts"].map((key) => ["input", key]),
   ["output", "parquet"],
   ["output", "postgres"],
@@ -388,6 +466,7 @@ export function limitedSpec(loaded: LoadedSpec, { rows, folder }: LimitedRun): L
   const { method, timeout } = job.report;
   const spec: JobSpec = {
     ...job,
+    input: { ...job.input, since: undefined, on_rewrite: undefined },
     params: { ...job.params, [limitParam]: String(rows) },
     output: {
       columns,
@@ -396,7 +475,7 @@ export function limitedSpec(loaded: LoadedSpec, { rows, folder }: LimitedRun): L
     },
     report: { on_success: "", on_failure: "", on_held: "", on_late: "", method, timeout },
   };
-  return { ...loaded, spec, outputPattern: { job: folder, series: folder } };
+  return { ...loaded, spec, outputPattern: { job: folder, series: folder }, chain: undefined };
 }
 
 const promptFile = ["model", "prompt", "file"];

@@ -183,6 +183,7 @@ function pageState(record: AttemptRecord, outcome: Outcome): PageState {
     }
     case "complete":
     case "already_complete":
+    case "nothing_new":
       return publishedState(record, report);
     default:
       return assertNever(report.status);

@@ -174,6 +174,8 @@ export interface Decision {
    * nor where it was expected to differ.
    */
   readonly asBaseline: boolean;
+  /** Whether no later run of the chain reads the rows of this one; of `discarded` only. Default: the next one does. */
+  readonly skips?: true | undefined;
   /** The run that takes this run's place; of `superseded` only. */
   readonly successor?: RunId | undefined;
 }
@@ -213,6 +215,7 @@ const decisionSchema = z.object({
   at: z.string(),
   reason: z.string().nullable(),
   asBaseline: z.boolean(),
+  skips: z.literal(true).optional(),
   successor: z
     .string()
     .transform((text) => text as RunId)

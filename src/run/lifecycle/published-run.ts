@@ -278,11 +278,13 @@ function emptyText({ isEmpty = false }: VisibleRun): string {
 }
 
 /** Says why a run is compared with no earlier run; undefined: it is compared, or it has no checks. */
-export function notComparedText(plan: Pick<Plan, "checks" | "dateParam" | "params">): string | undefined {
+export function notComparedText(plan: Pick<Plan, "checks" | "dateParam" | "params" | "input">): string | undefined {
   const { checks } = plan;
-  return checks === null || checks.profile !== undefined || checks.baseline.length > 0
-    ? undefined
-    : `compared with no earlier run: ${whyNotCompared(plan)}`;
+  if (checks === null || checks.profile !== undefined || checks.baseline.length > 0) {
+    return undefined;
+  }
+  const why = plan.input.changes === undefined ? whyNotCompared(plan) : "with input.since, no run is";
+  return `compared with no earlier run: ${why}`;
 }
 
 /** Says why a run without a baseline has none. */

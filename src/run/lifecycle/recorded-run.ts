@@ -1,3 +1,4 @@
+import { runParam } from "../../job/jobfile/job-spec.js";
 import { splitRunId } from "../plan/identity.js";
 import type { Plan, RunId } from "../plan/plan.js";
 import { type Decision, decisionText, type RunState, type RunVerdict, stateOf } from "./lifecycle.js";
@@ -157,16 +158,21 @@ export function countsOf(verdict: RunVerdict | undefined): Pick<RecordedRun, "ro
   return { rows: typeof rows === "number" ? rows : null, rejected: typeof rejected === "number" ? rejected : null };
 }
 
-/** Sorts runs by logical date, the latest first; runs of the same params by number, the last first. */
+/** Sorts runs by logical date, those of a chain by its order, the latest first; runs of the same params by number, the last first. */
 export function latestFirst(runs: readonly RecordedRun[]): RecordedRun[] {
   const keyed = runs.map((run) => ({
     run,
     date: run.plan === undefined ? "" : (logicalDateOf(run.plan) ?? ""),
+    place: run.plan?.input.changes === undefined ? 0 : Number(run.plan.params[runParam]),
     ...splitRunId(run.runId),
   }));
   return keyed
     .toSorted(
-      (one, other) => compare(other.date, one.date) || compare(one.base, other.base) || other.number - one.number,
+      (one, other) =>
+        compare(other.date, one.date) ||
+        other.place - one.place ||
+        compare(one.base, other.base) ||
+        other.number - one.number,
     )
     .map(({ run }) => run);
 }

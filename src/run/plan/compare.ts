@@ -3,15 +3,7 @@ import type { JobSpec } from "../../job/jobfile/job-spec.js";
 import { type ModelSpec, modelUri } from "../../job/jobfile/model-spec.js";
 import { isModelUri, isServedUri } from "../../job/jobfile/uri.js";
 import { bindingRequest } from "./make-plan.js";
-import type {
-  BindingRequest,
-  PinnedTable,
-  Plan,
-  PlanTarget,
-  PlannedChecks,
-  PlannedModel,
-  PlannedShard,
-} from "./plan.js";
+import type { BindingRequest, Plan, PlanTarget, PlannedChecks, PlannedModel, PlannedShard } from "./plan.js";
 import { shortDigest } from "./identity.js";
 import { shellWord } from "../../base/texts.js";
 
@@ -103,7 +95,7 @@ export function compareSpec(plan: Plan, spec: JobSpec): string[] {
   const requested = bindingRequest(spec);
   return [
     ...difference("timezone", plan.timezone, spec.timezone),
-    ...tableDifference(plan.input.table, spec.input),
+    ...tableDifference(plan.input, spec.input),
     ...modelDifference("model", plan.model, spec.model),
     ...difference("model.inputs", plan.request.inputs, requested.inputs),
     ...difference("model.outputs", plan.request.outputs, requested.outputs),
@@ -126,13 +118,20 @@ export function compareSpec(plan: Plan, spec: JobSpec): string[] {
   ];
 }
 
-function tableDifference(planned: PinnedTable | undefined, { table, at, catalog }: JobSpec["input"]): string[] {
+function tableDifference({ table: planned, changes }: Plan["input"], now: JobSpec["input"]): string[] {
+  const { table, at, catalog, since, on_rewrite: onRewrite } = now;
   const isOf = (given: unknown): string => (given === undefined ? "absent" : "present");
   const differences = [
     ...difference("input.table", planned?.uri ?? null, table ?? null),
     ...difference("input.catalog", isOf(planned?.catalog), isOf(catalog)),
   ];
-  return differences.length > 0 || table === undefined ? differences : difference("input.at", planned?.at, at);
+  return differences.length > 0 || table === undefined
+    ? differences
+    : [
+        ...difference("input.at", planned?.at, at),
+        ...difference("input.since", changes === undefined ? null : "last_run", since ?? null),
+        ...(changes === undefined ? [] : difference("input.on_rewrite", changes.onRewrite, onRewrite ?? null)),
+      ];
 }
 
 function compareChecks({ golden, profile, slices, sql = {} }: PlannedChecks, checks: ChecksSpec): string[] {

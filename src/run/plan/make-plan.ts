@@ -4,6 +4,7 @@ import type { JobSpec } from "../../job/jobfile/job-spec.js";
 import { modelUri } from "../../job/jobfile/model-spec.js";
 import type {
   BindingRequest,
+  Changes,
   PinnedRun,
   PinnedTable,
   Plan,
@@ -37,6 +38,8 @@ interface PlanInputs {
   readonly uniform: boolean;
   /** The table whose files the shards are; undefined: they are files that `input.path` names. */
   readonly table?: PinnedTable | undefined;
+  /** undefined: the run is none of a chain. */
+  readonly changes?: Changes | undefined;
   readonly model: Omit<PlannedModel, "uri">;
   readonly contract: Contract;
   /** About the time of one session; 0 when it was not measured. */
@@ -71,6 +74,7 @@ export function makePlan(facts: PlanInputs): Plan {
       rows: Math.min(rows, facts.mostRows ?? rows),
       ...(facts.uniform ? { uniform: true } : {}),
       ...(facts.table === undefined ? {} : { table: facts.table }),
+      ...(facts.changes === undefined ? {} : { changes: facts.changes }),
       shards,
     },
     model: { uri: modelUri(spec.model), ...model },

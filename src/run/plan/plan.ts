@@ -1,6 +1,6 @@
 import type { Contract } from "../../models/binding/contract.js";
 import type { RowRange } from "../../columns/types.js";
-import type { PartitionType } from "../../job/jobfile/input-spec.js";
+import type { OnRewrite, PartitionType } from "../../job/jobfile/input-spec.js";
 import type { InputSource } from "../../job/jobfile/model-spec.js";
 import type { PromptSpec, SamplingSpec } from "../../job/jobfile/prompt-spec.js";
 import type { ResponseColumns } from "../../models/binding/prompt.js";
@@ -38,6 +38,18 @@ export interface PinnedTable {
 }
 
 /**
+ * What a run of a chain reads: what came after a position, up to another one. Only the source that names a position can
+ * read it.
+ */
+export interface Changes {
+  /** Where the run before it has ended; null: the run reads all that is there. */
+  readonly from: string | null;
+  /** Where the next run begins. */
+  readonly to: string;
+  readonly onRewrite: OnRewrite;
+}
+
+/**
  * What a run does, fixed before any row is scored: made of the spec, and of what input, model and target were then. Spans
  * are derived from it (spans.ts), so that a plan of 100,000 shards stays small.
  */
@@ -56,6 +68,8 @@ export interface Plan {
     readonly uniform?: true | undefined;
     /** The table whose files the shards are; absent: they are files that `input.path` names. */
     readonly table?: PinnedTable | undefined;
+    /** Absent: the run is none of a chain. */
+    readonly changes?: Changes | undefined;
   };
   readonly model: PlannedModel;
   /** The bindings that the spec asks for. A later attempt compares them without opening the model. */

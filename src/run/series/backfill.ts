@@ -164,6 +164,7 @@ function refuseTooMany({ param, first, last }: DateRange, values: number): void 
 export const valueStatuses = [
   "complete",
   "already_complete",
+  "nothing_new",
   "partial",
   "held",
   "discarded",

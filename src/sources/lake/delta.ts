@@ -2,7 +2,18 @@ import { z } from "../../base/zod.js";
 import type { ColumnType, ScalarType, TableColumn } from "../../columns/types.js";
 import { assertNever, JobError } from "../../base/errors.js";
 import { rowsOfDelta, type RemovedRows, unpackZ85 } from "./removed-rows.js";
-import { damaged, insideOf, type LakeFile, type LakeReader, type LakeSnapshot, unread } from "./snapshot.js";
+import {
+  addedFiles,
+  damaged,
+  insideOf,
+  type LakeChanges,
+  type LakeFile,
+  type LakeReader,
+  type LakeSnapshot,
+  rewritten,
+  unread,
+  type WantedChanges,
+} from "./snapshot.js";
 
 /** Features of readers that change nothing here, or are read. */
 const knownFeatures = new Set([
@@ -27,7 +38,11 @@ const deletionVector = z.object({
 });
 type DeletionVector = z.infer<typeof deletionVector>;
 
-const fileAction = z.object({ path: z.string(), deletionVector: deletionVector.nullish() });
+const fileAction = z.object({
+  path: z.string(),
+  deletionVector: deletionVector.nullish(),
+  dataChange: z.boolean().nullish(),
+});
 const addAction = fileAction.extend({
   partitionValues: z.record(z.string(), z.string().nullable()),
   size: z.number(),
@@ -42,6 +57,7 @@ const protocol = z.object({
   writerFeatures: z.array(z.string()).nullish(),
 });
 const metaData = z.object({
+  id: z.string(),
   schemaString: z.string(),
   partitionColumns: z.array(z.string()),
   format: z.object({ provider: z.string() }),
@@ -95,6 +111,66 @@ export async function readDelta(reader: LakeReader, table: string, wanted: Delta
 
 /** Reads the log of a table up to a version. @throws JobError as `readDelta` */
 export async function readDeltaState(reader: LakeReader, table: string, wanted: DeltaVersion): Promise<DeltaState> {
+  const read = await readLog(reader, table);
+  const version = await versionOf({ reader, table, ...read }, wanted);
+  return await stateAt({ reader, table }, { ...read, version, files: "all" });
+}
+
+/**
+ * Reads which files the commits after a position have added to a Delta table.
+ * @throws JobError as `readDelta`; INPUT_REWRITTEN where rows were not only added, or the log has not all of these commits
+ */
+export async function readDeltaChanges(
+  reader: LakeReader,
+  table: string,
+  { from, to, onRewrite }: WantedChanges,
+): Promise<LakeChanges> {
+  const place = { reader, table };
+  const { commits, checkpoints, newest } = await readLog(reader, table);
+  const version = to === null ? newest : versionIn(to).version;
+  const of = { commits, checkpoints, newest, version };
+  if (from === null) {
+    const state = await stateAt(place, { ...of, files: "all" });
+    return { ...snapshotOf(place, state), position: positionAt(state) };
+  }
+  const state = await stateAt(place, { ...of, files: "none" });
+  const position = positionAt(state);
+  const start = versionIn(from);
+  if (newest < start.version || versionIn(position).id !== start.id) {
+    throw rewritten(table, "it is another table than the last run has read");
+  }
+
+  const { added, commit } = addedFiles<AddAction>(table, onRewrite);
+  for (let each = start.version + 1; each <= version; each += 1) {
+    const name = commits.get(each);
+    if (name === undefined) {
+      throw rewritten(table, `the log has version ${each} no more`);
+    }
+    const actions = await actionsOf(place, name);
+    const adds = actions.flatMap(({ add }) => (add && add.dataChange !== false ? [add] : []));
+    const removes = actions.flatMap(({ remove }) => (remove ? [remove] : []));
+    const removed = removes.filter(({ dataChange }) => dataChange !== false).map(({ path }) => path);
+    commit(`version ${each}`, {
+      files: adds.map((add) => [add.path, add]),
+      removed,
+      joined: removes.filter(({ dataChange }) => dataChange === false).map(({ path }) => path),
+      isRewrite: removed.length > 0,
+    });
+  }
+  return { ...snapshotOf(place, { ...state, files: added }), position };
+}
+
+/** A version, and the id of the table that it is of: another table may be written into the same folder. */
+function positionAt({ version, metaData: { id } }: DeltaState): string {
+  return `${version} ${id}`;
+}
+
+function versionIn(position: string): { readonly version: number; readonly id: string } {
+  const [version = "", id = ""] = position.split(" ");
+  return { version: Number(version), id };
+}
+
+async function readLog(reader: LakeReader, table: string): Promise<Log & { readonly newest: number }> {
   const log = `${table}/_delta_log`;
   const { commits, checkpoints } = logOf(await reader.list(log));
   const newest = Math.max(...commits.keys(), ...checkpoints.keys());
@@ -103,12 +179,25 @@ export async function readDeltaState(reader: LakeReader, table: string, wanted: 
       hint: "name the folder of a Delta table, in which _delta_log is",
     });
   }
-  const version = await versionOf({ reader, table, commits, newest }, wanted);
-  const start = Math.max(-1, ...[...checkpoints.keys()].filter((each) => each <= version));
+  return { commits, checkpoints, newest };
+}
 
+/** @param files "none": of a checkpoint, only what is said of the table itself is read */
+async function stateAt(
+  place: Place,
+  {
+    commits,
+    checkpoints,
+    newest,
+    version,
+    files,
+  }: Log & { readonly newest: number; readonly version: number; readonly files: "all" | "none" },
+): Promise<DeltaState> {
+  const { table } = place;
+  const start = Math.max(-1, ...[...checkpoints.keys()].filter((each) => each <= version));
   const state: State = { files: new Map(), transactions: new Map(), protocol: undefined, metaData: undefined };
   for (const name of checkpoints.get(start) ?? []) {
-    await readCheckpoint({ reader, table }, { log, name, state });
+    await readCheckpoint(place, { name, state, files });
   }
   for (let each = start + 1; each <= version; each += 1) {
     const name = commits.get(each);
@@ -121,8 +210,8 @@ export async function readDeltaState(reader: LakeReader, table: string, wanted: 
         },
       );
     }
-    for (const line of linesOf(await reader.read(`${log}/${name}`))) {
-      apply(state, parseAction(line, { table, file: `${log}/${name}` }));
+    for (const done of await actionsOf(place, name)) {
+      apply(state, done);
     }
   }
   const { protocol: asked, metaData: meta } = state;
@@ -130,6 +219,11 @@ export async function readDeltaState(reader: LakeReader, table: string, wanted: 
     throw damaged(table, "_delta_log", `version ${version} has no ${asked === undefined ? "protocol" : "metaData"}`);
   }
   return { ...state, version, protocol: asked, metaData: meta };
+}
+
+async function actionsOf({ reader, table }: Place, name: string): Promise<Action[]> {
+  const file = `${table}/_delta_log/${name}`;
+  return [...linesOf(await reader.read(file))].map((line) => parseAction(line, { table, file }));
 }
 
 function logOf(names: readonly string[]): Log {
@@ -247,11 +341,13 @@ function apply(state: State, { add, remove, txn, protocol: newProtocol, metaData
 /** Reads one file of a checkpoint, and the sidecars that it names. */
 async function readCheckpoint(
   { reader, table }: Place,
-  { log, name, state }: { readonly log: string; readonly name: string; readonly state: State },
+  { name, state, files }: { readonly name: string; readonly state: State; readonly files: "all" | "none" },
 ): Promise<void> {
+  const log = `${table}/_delta_log`;
   const parquet = async (of: string): Promise<readonly string[]> => {
     try {
-      return await reader.parquet(of, checkpointSql);
+      const where = files === "all" ? "true" : "protocol IS NOT NULL OR metaData IS NOT NULL";
+      return await reader.parquet(of, { select: "*", where });
     } catch (error) {
       throw damaged(table, of, error);
     }
@@ -266,7 +362,7 @@ async function readCheckpoint(
       sidecars.push(parsed.sidecar.path);
     }
   }
-  for (const path of sidecars) {
+  for (const path of files === "all" ? sidecars : []) {
     const of = insideOf(`${log}/_sidecars`, path);
     for (const line of await parquet(of)) {
       apply(state, parseAction(line, { table, file: of }));
@@ -274,9 +370,10 @@ async function readCheckpoint(
   }
 }
 
-const checkpointSql = { select: "*", where: "true" };
-
-function snapshotOf(place: Place, state: DeltaState): LakeSnapshot {
+function snapshotOf(
+  place: Place,
+  state: Omit<DeltaState, "files"> & { readonly files: ReadonlyMap<string, AddAction> },
+): LakeSnapshot {
   const { table } = place;
   const { version, protocol: wanted, metaData: meta } = state;
   const unknown = (wanted.readerFeatures ?? []).find((feature) => !knownFeatures.has(feature));

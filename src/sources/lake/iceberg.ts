@@ -12,14 +12,18 @@ import {
 import { avroRecords } from "./avro.js";
 import { type RemovedRows, rowsOfPuffin } from "./removed-rows.js";
 import {
+  addedFiles,
   damaged,
   exactIntegers,
   insideOf,
+  type LakeChanges,
   type LakeFile,
   type LakeReader,
   type LakeSnapshot,
   mostMetadataBytes,
+  rewritten,
   unread,
+  type WantedChanges,
 } from "./snapshot.js";
 
 /**
@@ -43,6 +47,8 @@ type Field = z.infer<typeof field>;
 const schema = z.object({ "schema-id": z.number().optional(), fields: z.array(field) });
 const snapshot = z.object({
   "snapshot-id": long,
+  "parent-snapshot-id": long.nullish(),
+  summary: z.object({ operation: z.string().optional() }).optional(),
   "timestamp-ms": z.number(),
   "manifest-list": z.string().optional(),
   "schema-id": z.number().optional(),
@@ -71,6 +77,7 @@ const manifest = z.object({
   partition_spec_id: z.number(),
   content: z.number().nullish(),
   sequence_number: z.bigint().nullish(),
+  added_snapshot_id: z.bigint().nullish(),
   key_metadata: z.unknown().nullish(),
 });
 const entry = z.object({
@@ -91,6 +98,7 @@ const entry = z.object({
 });
 
 interface Entry {
+  readonly isRemoved: boolean;
   readonly file: z.infer<typeof entry>["data_file"];
   readonly sequence: bigint;
   readonly spec: number;
@@ -142,27 +150,115 @@ export async function newestMetadata(reader: LakeReader, table: string): Promise
  */
 export async function readIceberg(
   reader: LakeReader,
-  { table, at, isCatalogs }: { readonly table: string; readonly at: string; readonly isCatalogs: boolean },
+  metadataFile: MetadataFile,
   wanted: IcebergVersion,
 ): Promise<LakeSnapshot> {
+  const table = await openTable(reader, metadataFile);
+  const found = snapshotOf(table, wanted);
+  const entries = found === undefined ? [] : await entriesOf(table, found);
+  return versionOf(table, { wanted, found, entries });
+}
+
+interface MetadataFile {
+  readonly table: string;
+  readonly at: string;
+  readonly isCatalogs: boolean;
+}
+
+/**
+ * Reads which files the snapshots after a position have added to an Iceberg table.
+ * @param schemaId the schema that its rows are read with; undefined: the one that the table has now
+ * @throws JobError as `readIceberg`; INPUT_REWRITTEN where rows were not only added, or a snapshot between is gone
+ */
+export async function readIcebergChanges(
+  reader: LakeReader,
+  metadataFile: MetadataFile,
+  { from, to, onRewrite, schemaId }: WantedChanges & { readonly schemaId: number | undefined },
+): Promise<LakeChanges> {
+  const table = await openTable(reader, metadataFile);
+  const wanted = to === null || to === noSnapshot ? { ref: "main" } : { snapshot: to, schemaId };
+  const found = snapshotOf(table, wanted);
+  const position = found === undefined ? noSnapshot : String(found["snapshot-id"]);
+  if (from === null || found === undefined) {
+    const all = found === undefined ? [] : await entriesOf(table, found);
+    return { ...versionOf(table, { wanted, found, entries: all }), position };
+  }
+
+  const { added, commit } = addedFiles<Entry>(table.table, onRewrite);
+  for (const each of pathTo(table, found, from)) {
+    const id = each["snapshot-id"];
+    const own = each["manifest-list"] === undefined ? [] : await entriesOf(table, each, BigInt(id));
+    const data = own.filter(({ file }) => (file.content ?? content.data) === content.data);
+    const operation = each.summary?.operation;
+    const removed = data.filter(({ isRemoved }) => isRemoved).map(({ file }) => file.file_path);
+    const isCompaction = operation === "replace";
+    commit(`snapshot ${id}`, {
+      files: isCompaction
+        ? []
+        : data.flatMap((changed) => (changed.isRemoved ? [] : [[changed.file.file_path, changed]])),
+      removed: isCompaction ? [] : removed,
+      joined: isCompaction ? removed : [],
+      isRewrite: !isCompaction && operation !== "append",
+    });
+  }
+  const isRemoval = ({ file }: Entry): boolean => (file.content ?? content.data) !== content.data;
+  const deletes = onRewrite === "fail" ? [] : (await entriesOf(table, found)).filter(isRemoval);
+  return { ...versionOf(table, { wanted, found, entries: [...added.values(), ...deletes] }), position };
+}
+
+/** The position in a table before its first snapshot. */
+const noSnapshot = "0";
+
+/** The snapshots after a position, up to one, in their order. */
+function pathTo({ table, meta }: Table, last: Snapshot, from: string): readonly Snapshot[] {
+  const byId = new Map(meta.snapshots.map((each) => [String(each["snapshot-id"]), each]));
+  const path: Snapshot[] = [];
+  for (let next = last; String(next["snapshot-id"]) !== from; ) {
+    path.unshift(next);
+    const parent = byId.get(String(next["parent-snapshot-id"]));
+    if (parent === undefined) {
+      const found = `snapshot ${from}, which the last run has read, does not lead to snapshot ${last["snapshot-id"]}`;
+      throw rewritten(table, `${found}: one between expired, or the table was rolled back`);
+    }
+    next = parent;
+  }
+  return path;
+}
+
+interface Table extends Located {
+  readonly meta: Metadata;
+}
+
+async function openTable(reader: LakeReader, { table, at, isCatalogs }: MetadataFile): Promise<Table> {
   const meta = await metadataAt({ reader, table }, at);
   if (meta["format-version"] > 3) {
     throw unread(table, `version ${meta["format-version"]} of Iceberg`, "copy the rows into a table of version 3");
   }
-  const found = snapshotOf({ table, meta }, wanted);
-  const { schemaId, columns } = columnsOf({ table, meta }, schemaOf(meta, wanted, found));
-  if (found === undefined) {
-    return { version: "0", schemaId, columns, files: [] };
-  }
   const whereIs = (uri: string): string =>
     isCatalogs ? nameInStore({ table, location: meta.location }, uri) : relocated({ table, meta }, uri);
-  const place = { reader, table, whereIs };
-  const entries = await entriesOf(place, found);
+  return { reader, table, meta, whereIs };
+}
+
+function versionOf(
+  table: Table,
+  {
+    wanted,
+    found,
+    entries,
+  }: {
+    readonly wanted: IcebergVersion;
+    readonly found: Snapshot | undefined;
+    readonly entries: readonly Entry[];
+  },
+): LakeSnapshot {
+  const { meta } = table;
+  const { schemaId, columns } = columnsOf(table, schemaOf(meta, wanted, found));
+  const files = filesOf(table, { entries: entries.filter(({ isRemoved }) => !isRemoved), meta, columns });
   return {
-    version: String(found["snapshot-id"]),
+    version: found === undefined ? noSnapshot : String(found["snapshot-id"]),
     schemaId,
     columns,
-    files: filesOf(place, { entries, meta, columns }).toSorted((left, right) => (left.uri < right.uri ? -1 : 1)),
+    files: files.toSorted((left, right) => (left.uri < right.uri ? -1 : 1)),
   };
 }
 
@@ -391,31 +487,42 @@ interface Located extends Place {
   readonly whereIs: (uri: string) => string;
 }
 
-/** The files of a snapshot that are not removed. */
-async function entriesOf({ reader, table, whereIs }: Located, found: Snapshot): Promise<readonly Entry[]> {
+/**
+ * The files of a snapshot; or only those that it has added and removed itself.
+ * @param own its id
+ */
+async function entriesOf(
+  { reader, table, whereIs }: Located,
+  found: Snapshot,
+  own?: bigint,
+): Promise<readonly Entry[]> {
   const list = found["manifest-list"];
   if (list === undefined) {
     throw unread(table, "a snapshot without a list of manifests", "rewrite the table's manifests");
   }
   const entries: Entry[] = [];
   for (const each of await recordsOf({ reader, table }, whereIs(list), manifest)) {
+    if (own !== undefined && each.added_snapshot_id !== own) {
+      continue;
+    }
     refuseEncrypted(table, each.key_metadata);
     const inherited = each.sequence_number ?? 0n;
-    for (const { status, sequence_number: own, data_file: file } of await recordsOf(
+    for (const { status, sequence_number: sequence, data_file: file } of await recordsOf(
       { reader, table },
       whereIs(each.manifest_path),
       entry,
     )) {
-      if (status !== removedStatus) {
+      if (own === undefined || status !== entryStatus.existing) {
         refuseEncrypted(table, file.key_metadata);
-        entries.push({ file, sequence: own ?? inherited, spec: each.partition_spec_id });
+        const isRemoved = status === entryStatus.removed;
+        entries.push({ file, isRemoved, sequence: sequence ?? inherited, spec: each.partition_spec_id });
       }
     }
   }
   return entries;
 }
 
-const removedStatus = 2;
+const entryStatus = { existing: 0, added: 1, removed: 2 };
 const content = { data: 0, positions: 1, equality: 2 };
 
 function refuseEncrypted(table: string, key: unknown): void {

@@ -1,5 +1,6 @@
 import type { TableColumn } from "../../columns/types.js";
 import { JobError, messageOf } from "../../base/errors.js";
+import type { Changes } from "../../run/plan/plan.js";
 import { z } from "../../base/zod.js";
 import type { RemovedRows } from "./removed-rows.js";
 
@@ -12,6 +13,71 @@ export interface LakeSnapshot {
   readonly columns: readonly TableColumn[];
   /** In the order of their names. */
   readonly files: readonly LakeFile[];
+}
+
+/** What came into a table between two positions: files that were added, in the order of their names. */
+export interface LakeChanges extends LakeSnapshot {
+  /** Names the version, and the table that it is of. */
+  readonly position: string;
+}
+
+/** Which changes are read. `to`: null: up to now. */
+export interface WantedChanges extends Omit<Changes, "to"> {
+  readonly to: string | null;
+}
+
+/**
+ * The files that the commits of a range add, commit after commit. Compactions neither add nor remove rows: their files
+ * are left out, and those that they join are read in place of them.
+ */
+export function addedFiles<File>(table: string, onRewrite: Changes["onRewrite"]) {
+  const added = new Map<string, File>();
+  let areJoined = false;
+  return {
+    added: added as ReadonlyMap<string, File>,
+    /** @param version as messages name it */
+    commit: (version: string, { files, removed, joined, isRewrite }: Commit<File>): void => {
+      if (isRewrite && onRewrite === "fail") {
+        throw rewritten(table, `${version} overwrites or deletes rows`, newFiles);
+      }
+      if (isRewrite && areJoined) {
+        throw rewritten(
+          table,
+          `${version} overwrites or deletes rows, after a compaction has joined new ones with others`,
+        );
+      }
+      areJoined ||= joined.some((name) => added.has(name));
+      // A file that is removed and added is one of which rows were removed.
+      const stay = files.filter(([name]) => added.has(name) || !removed.includes(name));
+      for (const name of removed) {
+        added.delete(name);
+      }
+      for (const [name, file] of stay) {
+        added.set(name, file);
+      }
+    },
+  };
+}
+
+interface Commit<File> {
+  /** Files with rows that it adds or rewrites, by their names in the table. */
+  readonly files: readonly (readonly [string, File])[];
+  /** Files of which it removes or rewrites rows. */
+  readonly removed: readonly string[];
+  /** Files whose rows it writes into others, as they are. */
+  readonly joined: readonly string[];
+  /** Whether it removes or rewrites rows. */
+  readonly isRewrite: boolean;
+}
+
+const newFiles =
+  "input.on_rewrite: new_files reads the files that were added all the same, with all rows that were written into them; or";
+
+/** The error for a range of which added rows alone are not the difference. @param other another way out */
+export function rewritten(table: string, found: string, other = ""): JobError {
+  return new JobError("INPUT_REWRITTEN", `reading what is new in table ${table}: ${found}`, {
+    hint: `${other} score the whole table, with --new-run`.trim(),
+  });
 }
 
 /** A data file of a snapshot. */

@@ -1,16 +1,30 @@
 import { readFile } from "node:fs/promises";
 import type { TableColumn } from "../../columns/types.js";
 import type { ListedShard } from "../../run/plan/compare.js";
-import type { PinnedTable } from "../../run/plan/plan.js";
+import type { Changes, PinnedTable } from "../../run/plan/plan.js";
 import { JobError, messageOf } from "../../base/errors.js";
 import { CredentialsError, type GiveCredentials } from "../../stores/objects/protocol.js";
 import { mapBounded } from "../../base/promises.js";
 import { joinListings } from "../listing.js";
-import type { Listing, OpenShard, Source } from "../source.js";
-import { type DeltaVersion, readDelta } from "./delta.js";
-import { type IcebergVersion, nameInStore, newestMetadata, readIceberg, storeName } from "./iceberg.js";
+import type { Listing, OpenShard, Source, WantedInput } from "../source.js";
+import { type DeltaVersion, readDelta, readDeltaChanges } from "./delta.js";
+import {
+  type IcebergVersion,
+  nameInStore,
+  newestMetadata,
+  readIceberg,
+  readIcebergChanges,
+  storeName,
+} from "./iceberg.js";
 import type { CatalogTable, LoadTable } from "./rest-catalog.js";
-import { damaged, type LakeFile, type LakeReader, type LakeSnapshot, mostMetadataBytes } from "./snapshot.js";
+import {
+  damaged,
+  type LakeFile,
+  type LakeReader,
+  type LakeSnapshot,
+  mostMetadataBytes,
+  rewritten,
+} from "./snapshot.js";
 
 export { storeName };
 
@@ -90,6 +104,8 @@ export interface LakeVersion {
   readonly snapshot: LakeSnapshot;
   /** What its catalog says; undefined: it has none. */
   readonly catalog?: PinnedTable["catalog"];
+  /** What of it is read; default: all. */
+  readonly changes?: Changes;
 }
 
 interface LakePlace {
@@ -116,18 +132,41 @@ async function readIcebergAt({ reader, table }: LakePlace, version: IcebergVersi
   return await readIceberg(reader, { table, at, isCatalogs: false }, version);
 }
 
-/** Reads the version of a table that a plan names. @throws JobError INPUT_CHANGED where it is gone */
-async function readPinned(place: LakePlace, { format, version, schemaId }: PinnedTable): Promise<LakeSnapshot> {
+/** Reads the version of a table that a plan names. */
+async function readPinned(place: LakePlace, { format, version, schemaId }: PinnedTable): Promise<LakeVersion> {
   const { reader, table } = place;
-  try {
-    return await betweenCommits(() =>
-      format === "delta"
-        ? readDelta(reader, table, { version: Number(version) })
-        : readIcebergAt(place, version === "0" ? { ref: "main" } : { snapshot: version, schemaId }),
-    );
-  } catch (error) {
-    throw error instanceof JobError && error.code === "FILE_MISSING" ? ofPlan(error) : error;
-  }
+  const snapshot =
+    format === "delta"
+      ? await readDelta(reader, table, { version: Number(version) })
+      : await readIcebergAt(place, version === "0" ? { ref: "main" } : { snapshot: version, schemaId });
+  return { format, snapshot };
+}
+
+/** Reads what was added between two positions. */
+async function readChanges(
+  { source, reader, table }: LakePlace,
+  pinned: PinnedTable | undefined,
+  { from, to, onRewrite }: NonNullable<WantedInput["changes"]>,
+): Promise<LakeVersion> {
+  const format = pinned?.format ?? (await formatOf(source, table));
+  const wanted = { from, to, onRewrite, schemaId: pinned?.schemaId };
+  const { position, ...snapshot } =
+    format === "delta"
+      ? await readDeltaChanges(reader, table, wanted)
+      : await readIcebergChanges(reader, { table, at: await newestMetadata(reader, table), isCatalogs: false }, wanted);
+  return { format, snapshot, changes: { from, to: position, onRewrite } };
+}
+
+/** Reads what is wanted of a table: what a plan names, or what is there now. */
+async function readWanted(place: LakePlace, { table, changes }: WantedInput, at: string): Promise<LakeVersion> {
+  return await betweenCommits(async () => {
+    if (changes !== undefined) {
+      return await readChanges(place, table, changes);
+    }
+    return table === undefined ? await readLake(place, at) : await readPinned(place, table);
+  }).catch((error: unknown) => {
+    throw table !== undefined && error instanceof JobError && error.code === "FILE_MISSING" ? ofPlan(error) : error;
+  });
 }
 
 /** Metadata that changes while it is read is that of a table which is committed to at this moment: a retry reads it. */
@@ -168,33 +207,28 @@ interface TableOptions {
   readonly folder: string;
   readonly tools: LakeTools & AsyncDisposable;
   /** Reads the version that `at` names, or the one that a plan pins. Default: from the folder. */
-  readonly read?: (place: LakePlace, pinned: PinnedTable | undefined) => Promise<LakeVersion>;
-}
-
-async function readFolder(place: LakePlace, at: string, pinned: PinnedTable | undefined): Promise<LakeVersion> {
-  return pinned === undefined
-    ? await betweenCommits(() => readLake(place, at))
-    : { format: pinned.format, snapshot: await readPinned(place, pinned) };
+  readonly read?: (place: LakePlace, wanted: WantedInput) => Promise<LakeVersion>;
 }
 
 /** A source of the rows of a table, which are those of its files. */
 export function tableSource(files: Source, options: TableOptions): Source {
-  const { table, at, folder, tools, read: readVersion = (of, pinned) => readFolder(of, at, pinned) } = options;
+  const { table, at, folder, tools, read: readVersion = (of, wanted) => readWanted(of, wanted, at) } = options;
   const place = { source: files, reader: lakeReader(files, tools), table };
   let read: ReadVersion | undefined;
   return {
     readAhead: files.readAhead,
     listNames: (path) => files.listNames(path),
     exists: (uri) => files.exists(uri),
-    async list(patterns, pinned) {
+    async list(patterns, wanted = {}) {
       if (patterns.length !== 1 || patterns[0] !== table) {
         return await files.list(patterns);
       }
-      const { format, snapshot, catalog } = await readVersion(place, pinned);
+      const { table: pinned } = wanted;
+      const { format, snapshot, catalog, changes } = await readVersion(place, wanted);
       read = { snapshot, files: new Map(snapshot.files.map((file) => [file.uri, file])) };
       const listing = await listFiles(files, snapshot);
       if (pinned === undefined) {
-        requireFiles(table, snapshot, listing);
+        requireFiles(table, snapshot, listing, changes);
       }
       const { version, schemaId } = snapshot;
       const shards = pinned === undefined ? await withFacts(listing.shards, snapshot) : listing.shards;
@@ -205,6 +239,7 @@ export function tableSource(files: Source, options: TableOptions): Source {
         shards,
         folders: [folder],
         table: { uri: table, at, format, version, schemaId, removedRows, ...(catalog && { catalog }) },
+        changes,
       };
     },
     async open(shard) {
@@ -239,7 +274,12 @@ export function catalogSource(own: Source, { table, at, load, open }: CatalogSou
   let shards: ReadonlySet<string> = new Set();
   const ofTable = async (): Promise<Source> => {
     const { files, ...place } = await open(loaded);
-    return tableSource(files, { table, at, ...place, read: (from, pinned) => readNamed(from, loaded, at, pinned) });
+    return tableSource(files, {
+      table,
+      at,
+      ...place,
+      read: (from, { table: pinned }) => readNamed(from, loaded, at, pinned),
+    });
   };
   return {
     get readAhead() {
@@ -247,16 +287,16 @@ export function catalogSource(own: Source, { table, at, load, open }: CatalogSou
     },
     listNames: (path) => own.listNames(path),
     exists: (uri) => own.exists(uri),
-    async list(patterns, pinned) {
+    async list(patterns, wanted = {}) {
       if (patterns.length !== 1 || patterns[0] !== table) {
         return await own.list(patterns);
       }
       loaded = await load().catch((error: unknown) => {
-        const isGone = pinned !== undefined && error instanceof JobError && error.code === "FILE_MISSING";
+        const isGone = wanted.table !== undefined && error instanceof JobError && error.code === "FILE_MISSING";
         throw isGone ? new JobError("INPUT_CHANGED", error.message, { hint: droppedHint, cause: error }) : error;
       });
       opened ??= await ofTable();
-      const listing = await opened.list(patterns, pinned);
+      const listing = await opened.list(patterns, wanted);
       shards = new Set(listing.shards.map(({ uri }) => uri));
       return listing;
     },
@@ -347,13 +387,21 @@ async function listFiles(files: Source, { files: named }: LakeSnapshot): Promise
 }
 
 /** Refuses a version of which files are gone, or are not those that the table names. */
-function requireFiles(table: string, { version, files }: LakeSnapshot, { shards }: Listing): void {
+function requireFiles(
+  table: string,
+  { version, files }: LakeSnapshot,
+  { shards }: Listing,
+  changes: Changes | undefined,
+): void {
   const sizes = new Map(shards.map(({ uri, sizeBytes }) => [uri, sizeBytes]));
   for (const [index, { uri, sizeBytes }] of files.entries()) {
     if (uri === files[index - 1]?.uri) {
       throw damaged(table, uri, "the table names this file twice, so that its rows are in the table twice");
     }
     const now = sizes.get(uri);
+    if (now === undefined && changes !== undefined && changes.from !== null) {
+      throw rewritten(table, `a clean-up (VACUUM, expire_snapshots) removed ${uri} before a run has read it`);
+    }
     if (now === undefined) {
       throw new JobError("FILE_MISSING", `reading version ${version} of table ${table}: its file ${uri} is not there`, {
         hint: "a clean-up (VACUUM, expire_snapshots) removed it, or it was removed by hand: name a newer version with input.at, or restore the file",

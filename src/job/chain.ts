@@ -1,0 +1,189 @@
+import { dirname, resolve } from "node:path";
+import type { ChainPosition, Log } from "../flow/context.js";
+import { JobError } from "../base/errors.js";
+import { memoryBudget } from "../base/memory-budget.js";
+import { sha256Of } from "../base/sha256.js";
+import { lastLink, linkAfter, linkOf, type LinkedRun, storeLink } from "../run/chain.js";
+import { replacedBy } from "../run/lifecycle/published-run.js";
+import { runIdOf } from "../run/plan/identity.js";
+import type { Sink } from "../targets/target.js";
+import { attemptServices } from "./attempt.js";
+import { runParam } from "./jobfile/job-spec.js";
+import { type LoadedSpec, specOfRun } from "./jobfile/load.js";
+import { openSink, type Permissions } from "./kinds.js";
+import { minBudgetBytes } from "./machine.js";
+
+/* Which run of a chain a command is about. Only the target knows, and where it is to be opened depends on the answer. */
+
+/** How a command takes part in a run. */
+export interface ChainAttempt extends Permissions {
+  readonly newRun: boolean;
+  /** Whether files that killed attempts of the last run left behind are removed. */
+  readonly tidies: boolean;
+  readonly log: Log;
+  readonly signal: AbortSignal;
+}
+
+/** A spec of one run, and what that run reads. */
+export interface RunOfChain {
+  readonly loaded: LoadedSpec;
+  /** undefined: the job has no `input.since`. */
+  readonly chain: ChainPosition | undefined;
+}
+
+const silent: Log = { info() {}, warn() {}, debug() {} };
+
+/** How a command looks for a run that changes nothing. */
+export const looking: ChainAttempt = {
+  newRun: false,
+  tidies: false,
+  log: silent,
+  signal: new AbortController().signal,
+};
+
+/** The spec of the last run of a chain, or of the run that `--param run` names; another spec as it is. */
+export async function ofLastRun(loaded: LoadedSpec, specPath: string): Promise<LoadedSpec> {
+  if (loaded.chain === undefined || loaded.chain.run !== undefined) {
+    return loaded;
+  }
+  await using sink = await openTarget(loaded, specPath, looking);
+  return specOfRun(loaded, (await lastLink(sink.ledger, idOf(loaded)))?.run ?? 1);
+}
+
+/**
+ * The spec of the run of a chain that `run` carries out: the last one while it is open, else the next one.
+ * @throws JobError USAGE for a run that is not there, or that cannot be begun again
+ */
+export async function ofNextRun(loaded: LoadedSpec, specPath: string, attempt: ChainAttempt): Promise<RunOfChain> {
+  if (loaded.chain === undefined) {
+    return { loaded, chain: undefined };
+  }
+  await using sink = await openTarget(wholeOf(loaded), specPath, attempt);
+  const last = await lastLink(sink.ledger, idOf(loaded));
+  const asked = loaded.chain.run;
+  if (asked !== undefined) {
+    return await askedRun(loaded, specPath, attempt, { asked, sink, last: last?.run ?? 0 });
+  }
+  if (last === undefined) {
+    await requireUnused(loaded, sink);
+    return runOf(loaded, specPath, attempt, { run: 1, from: null, to: null });
+  }
+  const next = await afterLast(loaded, specPath, attempt, last);
+  if (next === undefined) {
+    return runOf(loaded, specPath, attempt, last);
+  }
+  if (attempt.newRun) {
+    refuseTwice(loaded, sink, attempt, next);
+    return runOf(loaded, specPath, attempt, { ...next, from: null });
+  }
+  return runOf(loaded, specPath, attempt, next);
+}
+
+type Last = NonNullable<Awaited<ReturnType<typeof lastLink>>>;
+
+async function afterLast(
+  loaded: LoadedSpec,
+  specPath: string,
+  attempt: ChainAttempt,
+  last: Last,
+): Promise<LinkedRun | undefined> {
+  const own = specOfRun(wholeOf(loaded), last.run);
+  await using sink = await openTarget(own, specPath, attempt);
+  const { name, params } = own.spec;
+  return await linkAfter(sink, runIdOf(name, params, sha256Of), { last, tidies: attempt.tidies });
+}
+
+/** The run that `--param run` names: it is continued, and never another one begun in its place once it is over. */
+async function askedRun(
+  loaded: LoadedSpec,
+  specPath: string,
+  attempt: ChainAttempt,
+  { asked, sink, last }: { readonly asked: number; readonly sink: Sink; readonly last: number },
+): Promise<RunOfChain> {
+  const link = asked > last ? undefined : await linkOf(sink.ledger, idOf(loaded), asked);
+  const doing = `looking for run ${asked} of ${loaded.spec.name}`;
+  const hint = `leave --param ${runParam} out: the run that is due is found by itself`;
+  if (link === undefined) {
+    throw new JobError("USAGE", `${doing}: there are ${last}`, { hint });
+  }
+  if (attempt.newRun && (asked < last || (await afterLast(loaded, specPath, attempt, link)) !== undefined)) {
+    throw new JobError("USAGE", `${doing}: it is over, and its rows would be scored a second time`, {
+      hint: `${hint}; --new-run then scores the whole table`,
+    });
+  }
+  return runOf(loaded, specPath, attempt, link);
+}
+
+function runOf(loaded: LoadedSpec, specPath: string, attempt: ChainAttempt, { run, from, to }: LinkedRun): RunOfChain {
+  return {
+    loaded: loaded.chain?.run === run ? loaded : specOfRun(loaded, run),
+    chain: {
+      from,
+      to,
+      async claim(upTo, by) {
+        await using sink = await openTarget(wholeOf(loaded), specPath, attempt);
+        return await storeLink(sink.ledger, idOf(loaded), { run, from, to: upTo }, by);
+      },
+    },
+  };
+}
+
+/** Refuses a run of all rows where those of earlier runs stay. @throws JobError USAGE */
+function refuseTwice(
+  { spec }: LoadedSpec,
+  sink: Pick<Sink, "planTarget" | "target">,
+  { allowDuplicates = false }: ChainAttempt,
+  { from }: LinkedRun,
+): void {
+  if (from !== null && !allowDuplicates && replacedBy(sink.planTarget) !== "equal keys") {
+    throw new JobError(
+      "USAGE",
+      `planning a run of all rows of ${spec.input.table ?? ""}: the rows of earlier runs stay in ${sink.target}, so most would be there twice`,
+      {
+        hint: "name another output, and another job: its first run scores all rows; mode upsert replaces them by their key; or accept each row twice, and add --allow-duplicates",
+      },
+    );
+  }
+}
+
+/** Refuses an output that a run of the whole input has written to. @throws JobError USAGE, OUTPUT_FOREIGN */
+async function requireUnused(loaded: LoadedSpec, sink: Sink): Promise<void> {
+  const stored = await sink.find(idOf(loaded));
+  if (stored !== undefined) {
+    throw new JobError(
+      "USAGE",
+      `planning the first run of ${loaded.spec.name} with input.since: run ${stored.plan.runId} has scored the input before, and its rows may be in ${sink.target}`,
+      { hint: "give the job another name and another output: its first run scores all rows" },
+    );
+  }
+}
+
+/** Refuses a command for runs that replace each other. @param hint what to do in its place @throws JobError USAGE */
+export function refuseChain({ spec, chain }: LoadedSpec, act: string, hint: string): void {
+  if (chain !== undefined) {
+    throw new JobError("USAGE", `${act} runs of ${spec.name}: with input.since its runs stay beside each other`, {
+      hint,
+    });
+  }
+}
+
+function wholeOf(loaded: LoadedSpec): LoadedSpec {
+  return loaded.chain?.whole ?? loaded;
+}
+
+function idOf({ spec: { name, params } }: LoadedSpec): ReturnType<typeof runIdOf> {
+  const { [runParam]: _, ...own } = params;
+  return runIdOf(name, own, sha256Of);
+}
+
+async function openTarget(
+  loaded: LoadedSpec,
+  specPath: string,
+  attempt: Omit<ChainAttempt, "newRun" | "tidies">,
+): Promise<Sink> {
+  const { spec, outputPattern, variablesOf, where } = loaded;
+  const services = attemptServices(spec, attempt.log, attempt.signal);
+  const memory = memoryBudget(minBudgetBytes);
+  const folder = dirname(resolve(specPath));
+  return await openSink(spec, { folder, ...services, cores: 1, memory, attempt, outputPattern, variablesOf, where });
+}

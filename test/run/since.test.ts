@@ -1,0 +1,250 @@
+import { readdir, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { type CliResult, runCli, runCommand } from "../support/cli.js";
+import { type GrowingLake, growingLake, lakeKinds, missing, skipped } from "../support/growing-lake.js";
+import { scratch } from "../support/job.js";
+import { writeLakeJob } from "../support/lakes.js";
+import { outputRows } from "../support/output.js";
+
+const columns = ["x", "id"];
+
+async function job(lake: GrowingLake, more: object = {}, input: object = {}): Promise<string> {
+  return await writeLakeJob(scratch.path, {
+    table: lake.table,
+    columns,
+    input: { since: "last_run", ...input },
+    more: { commit_rows: 50, ...more },
+  });
+}
+
+async function run(spec: string, ...options: readonly string[]): Promise<CliResult & { readonly status: unknown }> {
+  const ran = await runCommand(["run", spec, "--json", "--no-progress", ...options]);
+  const line = ran.stdout.trim().split("\n").at(-1) ?? "";
+  return { ...ran, status: line === "" ? undefined : (JSON.parse(line) as { status: string }).status };
+}
+
+/** The folders of runs. */
+async function runFolders(): Promise<string[]> {
+  const names = await readdir(join(scratch.path, "out")).catch(() => []);
+  return names.filter((name) => name.startsWith("run=")).toSorted();
+}
+
+/** The ids of all rows that readers find, in order. */
+async function ids(): Promise<number[]> {
+  const all = await Promise.all(
+    (await runFolders()).map(async (folder) => {
+      const names = await readdir(join(scratch.path, "out", folder));
+      return names.includes("_SUCCESS") ? await outputRows(join(scratch.path, "out", folder)) : [];
+    }),
+  );
+  return all
+    .flat()
+    .map(({ id }) => Number(id))
+    .toSorted((left, right) => left - right);
+}
+
+function range(start: number, end: number): number[] {
+  return Array.from({ length: end - start }, (_, index) => start + index);
+}
+
+describe.skipIf(missing !== undefined).each(lakeKinds)(`runs with input.since of a table, %s${skipped}`, (kind) => {
+  test("each read what is new, and nothing where nothing is", async () => {
+    await using lake = await growingLake(kind, scratch.path);
+    const spec = await job(lake);
+    expect(await run(spec)).toMatchObject({ code: 0, status: "nothing_new" });
+    expect(await runFolders()).toEqual([]);
+
+    await lake.act("append 0 120");
+    expect(await run(spec)).toMatchObject({ code: 0, status: "complete" });
+    expect(await run(spec)).toMatchObject({ code: 0, status: "nothing_new" });
+    await rm(join(scratch.path, "model.onnx"));
+    await lake.act("compact");
+    expect(await run(spec), "a compaction is nothing new, and needs no model").toMatchObject({ status: "nothing_new" });
+    await job(lake);
+    await lake.act("append 120 60");
+    await lake.act("append 180 60");
+    await lake.act("compact");
+    expect(await run(spec)).toMatchObject({ code: 0, status: "complete" });
+    expect(await ids()).toEqual(range(0, 240));
+    expect(await runFolders()).toEqual(["run=00000001", "run=00000002"]);
+
+    const state = await runCommand(["status", spec, "--json"]);
+    expect(JSON.parse(state.stdout)).toMatchObject({ status: "published", rows: 120 });
+    const first = await runCommand(["status", spec, "--json", "--param", "run=1"]);
+    expect(JSON.parse(first.stdout)).toMatchObject({ status: "published", rows: 120 });
+    const history = await runCommand(["history", spec, "--json"]);
+    expect(JSON.parse(history.stdout)).toMatchObject({ runs: [{ params: { run: "2" } }, { params: { run: "1" } }] });
+    await lake.act("append 240 10");
+    const plan = await runCommand(["plan", spec, "--json"]);
+    expect(JSON.parse(plan.stdout), plan.stderr).toMatchObject({ params: { run: "3" }, input: { rows: 10 } });
+    expect(await runFolders()).toHaveLength(2);
+  });
+
+  test("are refused after a delete, until the files are read as they are, or the whole table", async () => {
+    await using lake = await growingLake(kind, scratch.path);
+    const spec = await job(lake);
+    await lake.act("append 0 100");
+    expect(await run(spec)).toMatchObject({ code: 0 });
+    await lake.act("append 100 50");
+    await lake.act("delete 3 5");
+    const refused = await run(spec);
+    expect(refused).toMatchObject({ code: 66, status: "failed" });
+    expect(refused.stderr).toMatch(/new_files[^]*--new-run/);
+    expect(await ids()).toEqual(range(0, 100));
+
+    const twice = await run(spec, "--new-run");
+    expect(twice).toMatchObject({ code: 64 });
+    expect(twice.stderr).toContain("--allow-duplicates");
+    expect(await run(spec, "--new-run", "--allow-duplicates")).toMatchObject({ code: 0, status: "complete" });
+    expect(await ids()).toHaveLength(100 + 148);
+    await lake.act("append 150 10");
+    expect(await run(spec)).toMatchObject({ code: 0, status: "complete" });
+    expect(await ids()).toHaveLength(100 + 148 + 10);
+
+    await lake.act("delete 5 6");
+    expect(await run(spec)).toMatchObject({ code: 66 });
+    const other = await job(lake, {}, { on_rewrite: "new_files" });
+    expect(await run(other)).toMatchObject({ code: 0, status: "complete" });
+  });
+});
+
+describe.skipIf(missing !== undefined)(`runs with input.since${skipped}`, () => {
+  const held = { checks: { on_fail: "hold", outputs: { score: { range: [-2, -1] } } } };
+
+  test("a held run stops the next one; after discard its rows come again, after discard --skip they do not", async () => {
+    await using lake = await growingLake("delta", scratch.path);
+    await lake.act("append 0 100");
+    const spec = await job(lake, held);
+    expect(await run(spec)).toMatchObject({ code: 67, status: "held" });
+    await lake.act("append 100 100");
+    const again = await run(spec);
+    expect(again).toMatchObject({ code: 67, status: "held" });
+    expect(again.stderr).toContain("--param run=1");
+    expect(await runCommand(["approve", spec])).toMatchObject({ code: 0 });
+    expect(await ids()).toEqual(range(0, 100));
+
+    expect(await run(spec)).toMatchObject({ code: 67, status: "held" });
+    const discarded = await runCommand(["discard", spec, "--reason", "wrong"]);
+    expect(discarded, discarded.stderr).toMatchObject({ code: 0 });
+    await lake.act("append 200 100");
+    const third = await run(spec);
+    expect(third, third.stderr).toMatchObject({ code: 67, status: "held" });
+    expect(JSON.parse(third.stdout)).toMatchObject({ rows_planned: 200 });
+    expect(await runCommand(["discard", spec, "--skip"])).toMatchObject({ code: 0 });
+    expect(await runCommand(["discard", spec])).toMatchObject({ code: 66 });
+    await lake.act("append 300 100");
+    expect(await run(spec)).toMatchObject({ code: 67 });
+    expect(await runCommand(["approve", spec])).toMatchObject({ code: 0 });
+    expect(await ids()).toEqual([...range(0, 100), ...range(300, 400)]);
+    expect(await run(spec)).toMatchObject({ code: 0, status: "nothing_new" });
+  });
+
+  test("a held run is scored again with --new-run, with the same rows", async () => {
+    await using lake = await growingLake("delta", scratch.path);
+    await lake.act("append 0 100");
+    const spec = await job(lake, held);
+    expect(await run(spec)).toMatchObject({ code: 67, status: "held" });
+    await lake.act("append 100 100");
+    expect(await run(await job(lake, { checks: { on_fail: "hold" } }), "--new-run")).toMatchObject({ code: 0 });
+    expect(await ids()).toEqual(range(0, 100));
+    expect(await run(spec)).toMatchObject({ code: 0, status: "complete" });
+    expect(await ids()).toEqual(range(0, 200));
+    const over = await run(spec, "--new-run", "--param", "run=1");
+    expect(over).toMatchObject({ code: 64 });
+  });
+
+  test("two at the same time are one run, and so are two workers", async () => {
+    await using lake = await growingLake("delta", scratch.path);
+    const spec = await job(lake, { commit_rows: 20 });
+    let rows = 0;
+    for (let tick = 0; tick < 3; tick += 1) {
+      await lake.act(`append ${rows} 200`);
+      rows += 200;
+      const both = await Promise.all([0, 1].map(() => runCli(["run", spec, "--no-progress"])));
+      expect(
+        both.map(({ code }) => code),
+        both.map(({ stderr }) => stderr).join("\n"),
+      ).toEqual([0, 0]);
+    }
+    expect(await ids()).toEqual(range(0, rows));
+    await lake.act(`append ${rows} 200`);
+    const workers = await Promise.all([0, 1].map((index) => runCli(["run", spec, "--worker", `${index}/2`])));
+    expect(
+      workers.map(({ code }) => code),
+      workers.map(({ stderr }) => stderr).join("\n"),
+    ).toEqual([0, 0]);
+    expect(await ids()).toEqual(range(0, rows + 200));
+  });
+
+  test("a folder of a run that was removed is scored again by its number", async () => {
+    await using lake = await growingLake("delta", scratch.path);
+    const spec = await job(lake);
+    for (let start = 0; start < 300; start += 100) {
+      await lake.act(`append ${start} 100`);
+      expect(await run(spec)).toMatchObject({ code: 0 });
+    }
+    await rm(join(scratch.path, "out/run=00000002"), { recursive: true });
+    expect(await run(spec)).toMatchObject({ status: "nothing_new" });
+    expect(await run(spec, "--param", "run=2")).toMatchObject({ code: 0, status: "complete" });
+    expect(await ids()).toEqual(range(0, 300));
+    expect(await run(spec, "--param", "run=4")).toMatchObject({ code: 64 });
+  });
+
+  test.each([
+    [{ input: { at: "12" } }, /input\.at.*newest/],
+    [{ input: { wait: "1m" } }, /input\.wait/],
+    [{ more: { params: { ds: "${today}" } } }, /params\.ds.*no date/],
+    [{ more: { params: { run: "1" } } }, /params\.run/],
+    [{ more: { reuse: { key: ["id"] } } }, /reuse/],
+    [{ more: { output: { postgres: { table: "p", mode: "replace" } } } }, /mode.*append or upsert/],
+  ])("%j is refused", async ({ input = {}, more = {} }: { input?: object; more?: object }, message) => {
+    const spec = await writeLakeJob(scratch.path, {
+      table: "t",
+      columns,
+      input: { since: "last_run", ...input },
+      more,
+    });
+    expect(await run(spec)).toMatchObject({ code: 64, stderr: expect.stringMatching(message) as string });
+  });
+
+  test.each([["prune", "--keep", "1"], ["rollback"], ["backfill", "--param", "run=1..2"]])(
+    "%s refuses them",
+    async (...command) => {
+      const spec = await writeLakeJob(scratch.path, { table: "t", columns, input: { since: "last_run" } });
+      const [verb = "", ...options] = command;
+      expect(await runCommand([verb, spec, ...options])).toMatchObject({ code: 64 });
+    },
+  );
+});
+
+describe.skipIf(missing !== undefined)(`the output of runs with input.since${skipped}`, () => {
+  test("is erased run by run, and the next run goes on behind them", async () => {
+    await using lake = await growingLake("delta", scratch.path);
+    const spec = await job(lake);
+    for (let start = 0; start < 200; start += 100) {
+      await lake.act(`append ${start} 100`);
+      expect(await run(spec)).toMatchObject({ code: 0 });
+    }
+    await writeFile(join(scratch.path, "keys.csv"), "id\n7\n150\n");
+    const erased = await runCommand(["erase", spec, "--keys", join(scratch.path, "keys.csv")]);
+    expect(erased, erased.stderr).toMatchObject({ code: 0 });
+    const left = range(0, 200).filter((id) => id !== 7 && id !== 150);
+    expect(await ids()).toEqual(left);
+    expect(await run(spec)).toMatchObject({ status: "nothing_new" });
+    await lake.act("append 200 10");
+    expect(await run(spec)).toMatchObject({ code: 0, status: "complete" });
+    expect(await ids()).toEqual([...left, ...range(200, 210)]);
+  });
+
+  test("is not that of runs without it, nor the other way round", async () => {
+    await using lake = await growingLake("delta", scratch.path);
+    await lake.act("append 0 10");
+    const plain = { since: undefined };
+    expect(await run(await job(lake, {}, plain))).toMatchObject({ code: 0 });
+    expect(await run(await job(lake))).toMatchObject({ code: 64 });
+    const other = { output: { columns, parquet: { path: "out2" } } };
+    expect(await run(await job(lake, other))).toMatchObject({ code: 0 });
+    expect(await run(await job(lake, other, plain))).toMatchObject({ code: 64 });
+  });
+});

@@ -1,0 +1,102 @@
+"""growing.py KIND FOLDER: makes an empty table of a kind, says where it is, and does what lines of stdin ask for, one answer a line.
+
+append START LENGTH; delete LOW HIGH (of ids); compact; version; vacuum; expire; replace (the table
+is made anew); checkpoint (and removes the log before it).
+"""
+import json
+import os
+import shutil
+import sys
+
+import pyarrow as pa
+from deltalake import DeltaTable, write_deltalake
+from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.expressions import And, GreaterThanOrEqual, LessThan
+
+kind, folder = sys.argv[1], os.path.abspath(sys.argv[2])
+
+
+def rows(start, length):
+    ids = range(start, start + length)
+    return pa.table({"id": pa.array(ids, pa.int64()), "x": pa.array([i / 4 for i in ids], pa.float64())})
+
+
+class Delta:
+    def __init__(self):
+        self.path = f"{folder}/delta"
+        write_deltalake(self.path, rows(0, 0), mode="overwrite")
+
+    def append(self, start, length):
+        write_deltalake(self.path, rows(int(start), int(length)), mode="append")
+
+    def delete(self, low, high):
+        DeltaTable(self.path).delete(f"id >= {low} and id < {high}")
+
+    def compact(self):
+        DeltaTable(self.path).optimize.compact()
+
+    def vacuum(self):
+        DeltaTable(self.path).vacuum(retention_hours=0, dry_run=False, enforce_retention_duration=False)
+
+    def checkpoint(self):
+        table = DeltaTable(self.path)
+        table.create_checkpoint()
+        for version in range(table.version()):
+            os.remove(f"{self.path}/_delta_log/{version:020}.json")
+
+    def replace(self):
+        shutil.rmtree(self.path)
+        self.__init__()
+
+    def version(self):
+        return DeltaTable(self.path).version()
+
+
+class Iceberg:
+    def __init__(self):
+        self.warehouse = f"{folder}/iceberg"
+        os.makedirs(self.warehouse, exist_ok=True)
+        self.catalog = SqlCatalog("c", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{self.warehouse}")
+        self.catalog.create_namespace_if_not_exists("ns")
+        self.table = self.catalog.create_table("ns.t", rows(0, 0).schema)
+        self.path = self.table.location().removeprefix("file://")
+
+    def append(self, start, length):
+        self.table.append(rows(int(start), int(length)))
+
+    def delete(self, low, high):
+        self.table.delete(And(GreaterThanOrEqual("id", int(low)), LessThan("id", int(high))))
+
+    def compact(self):
+        """Rewrites all rows into one file. pyiceberg has no compaction: its overwrite is one but for the operation's name."""
+        seen = {snapshot.snapshot_id for snapshot in self.table.snapshots()}
+        with self.table.transaction() as transaction:
+            transaction.overwrite(self.table.scan().to_arrow())
+        location = self.table.metadata_location.removeprefix("file://")
+        with open(location) as file:
+            metadata = json.load(file)
+        for snapshot in metadata["snapshots"]:
+            if snapshot["snapshot-id"] not in seen:
+                snapshot["summary"]["operation"] = "replace"
+        with open(location, "w") as file:
+            json.dump(metadata, file)
+        self.table.refresh()
+
+    def version(self):
+        snapshot = self.table.current_snapshot()
+        return snapshot and str(snapshot.snapshot_id)
+
+    def expire(self):
+        current = self.table.current_snapshot().snapshot_id
+        maintenance = self.table.maintenance.expire_snapshots()
+        for snapshot in self.table.snapshots():
+            if snapshot.snapshot_id != current:
+                maintenance = maintenance.by_id(snapshot.snapshot_id)
+        maintenance.commit()
+
+
+table = Delta() if kind == "delta" else Iceberg()
+print(table.path, flush=True)
+for line in sys.stdin:
+    action, *args = line.split()
+    print(json.dumps(getattr(table, action)(*args)), flush=True)
