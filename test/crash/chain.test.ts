@@ -4,7 +4,7 @@ import { expect, test } from "vitest";
 import { type CliResult, runCli } from "../support/cli.js";
 import { growingLake, type LakeKind, lakeKinds, missing, skipped } from "../support/growing-lake.js";
 import { scratch } from "../support/job.js";
-import { writeLakeJob } from "../support/lakes.js";
+import { rowsOfDelta, writeLakeJob } from "../support/lakes.js";
 import { outputRows } from "../support/output.js";
 import type { Database } from "../support/pg-database.js";
 import { usePostgres } from "../support/postgres.js";
@@ -48,6 +48,15 @@ const places = {
       },
       [Symbol.asyncDispose]: () => Promise.resolve(),
     };
+  },
+  async delta(): Promise<Place> {
+    const scores = join(scratch.path, "scores");
+    return await Promise.resolve({
+      output: { delta: { path: scores } },
+      env: {},
+      ids: async () => (await rowsOfDelta(scores)).map(({ id }) => Number(id)).toSorted((left, right) => left - right),
+      [Symbol.asyncDispose]: () => Promise.resolve(),
+    });
   },
   append: () => table({ mode: "append" }),
   upsert: () => table({ mode: "upsert", key: ["id"] }),

@@ -242,7 +242,7 @@ function withDefaults({ max_rejects: given, challenger: other, ...spec }: z.outp
 const longestName = 63 - "_challenger".length;
 
 /** Refuses what does not fit runs that read what is new only, and are published beside each other. */
-function checkSince({ input: { since }, output: { postgres, delta }, ...spec }: GivenJob, refuse: Refuse): void {
+function checkSince({ input: { since }, output: { postgres }, ...spec }: GivenJob, refuse: Refuse): void {
   if (since === undefined) {
     return;
   }
@@ -250,9 +250,6 @@ function checkSince({ input: { since }, output: { postgres, delta }, ...spec }: 
     const message =
       "a run with input.since has new rows only, and mode replace would remove those of the runs before it: use append or upsert";
     refuse(["output", "postgres", "mode"], message);
-  }
-  if (delta !== undefined) {
-    refuse(["output", "delta"], "a Delta table does not take runs with input.since yet: use parquet or postgres");
   }
   for (const key of ["reuse", "challenger"] as const) {
     if (spec[key] !== undefined) {
