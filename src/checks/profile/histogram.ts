@@ -124,7 +124,7 @@ export class BinTable {
   limit(bins: number): void {
     if ((this.used[0] as number) > bins) {
       const taken = this.take();
-      const bits = bitsToLose(takenKeys.slice(0, taken).sort(), bins);
+      const bits = bitsToLose(takenKeys.subarray(0, taken).toSorted(), bins);
       this.shift += bits;
       for (let index = 0; index < taken; index += 1) {
         this.put((takenKeys[index] as number) >>> bits, takenRows[index] as number);

@@ -109,21 +109,20 @@ export function compareSpec(plan: Plan, spec: JobSpec): string[] {
     ...difference("reuse.key", plan.contract.reuse?.key ?? null, spec.reuse?.key ?? null),
     ...difference("output.columns", plan.request.passthrough, requested.passthrough),
     // Thresholds and `on_fail` may change: they are recorded with the verdict.
-    ...difference(
-      "checks",
-      plan.checks === null ? "absent" : "present",
-      spec.checks === undefined ? "absent" : "present",
-    ),
+    ...difference("checks", presence(plan.checks ?? undefined), presence(spec.checks)),
     ...(plan.checks === null || spec.checks === undefined ? [] : compareChecks(plan.checks, spec.checks)),
   ];
 }
 
+function presence(value: unknown): "absent" | "present" {
+  return value === undefined ? "absent" : "present";
+}
+
 function tableDifference({ table: planned, changes }: Plan["input"], now: JobSpec["input"]): string[] {
   const { table, at, catalog, since, on_rewrite: onRewrite } = now;
-  const isOf = (given: unknown): string => (given === undefined ? "absent" : "present");
   const differences = [
     ...difference("input.table", planned?.uri ?? null, table ?? null),
-    ...difference("input.catalog", isOf(planned?.catalog), isOf(catalog)),
+    ...difference("input.catalog", presence(planned?.catalog), presence(catalog)),
   ];
   return differences.length > 0 || table === undefined
     ? differences
