@@ -2,7 +2,7 @@ import { destination, pino } from "pino";
 import { prettyFactory } from "pino-pretty";
 import { type Progress, barProgress, lineProgress, silentProgress } from "../report/progress.js";
 import { printableLines } from "../base/texts.js";
-import type { Log } from "../flow/context.js";
+import type { Log } from "../flow/opened-job.js";
 import { type Output, type SafeOutput, wantsColor, writeNotice } from "./io.js";
 
 /** The options of a command that logs. */

@@ -7,7 +7,7 @@ import { parseProfileName } from "../models/onnx/protocol.js";
 import { type Stage, type StageTimes, stages } from "../report/stage-times.js";
 import { JobError, errnoOf, messageOf } from "../base/errors.js";
 import { table } from "../report/table.js";
-import type { Log } from "../flow/context.js";
+import type { Log } from "../flow/opened-job.js";
 import type { JobSpec } from "../job/jobfile/job-spec.js";
 import { z } from "../base/zod.js";
 

@@ -5,7 +5,7 @@ import { blankInputs } from "./pack/packer.js";
 import { bytesPerRow } from "../models/binding/row-bytes.js";
 import type { Engine, TreesState } from "../models/engine.js";
 import type { Plan } from "../run/plan/plan.js";
-import type { BatchLimitCache, Log } from "./context.js";
+import type { BatchLimitCache, Log } from "./opened-job.js";
 import { JobError } from "../base/errors.js";
 
 interface Measuring {

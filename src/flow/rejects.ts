@@ -17,7 +17,7 @@ import { outputName } from "../job/jobfile/values.js";
 import type { NullFeatures } from "../report/attempt-record.js";
 import { showCount, count } from "../base/shown-numbers.js";
 import type { OpenShard } from "../sources/source.js";
-import type { ShardFiles } from "./context.js";
+import type { ShardFiles } from "./opened-job.js";
 import type { JobSpec } from "../job/jobfile/job-spec.js";
 
 export interface RejectOptions {

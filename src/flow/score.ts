@@ -28,7 +28,7 @@ import type { Plan, Span } from "../run/plan/plan.js";
 import { spansOf } from "../run/plan/spans.js";
 import { type RunWriter, commitConcurrency } from "../targets/target.js";
 import type { BatchLimit, BatchSizer } from "./batch-size.js";
-import type { OpenedJob, Reporter } from "./context.js";
+import type { OpenedJob, Reporter } from "./opened-job.js";
 import { featurePlanOf, keyColumns, profiledOutput, slicePlanOf, takeFeatures, unprofiledText } from "./features.js";
 import {
   PendingFault,

@@ -1,6 +1,6 @@
 import { createRequire } from "node:module";
 import { setTimeout as sleep } from "node:timers/promises";
-import type { Log } from "../flow/context.js";
+import type { Log } from "../flow/opened-job.js";
 import type { JobSpec } from "./jobfile/job-spec.js";
 import { tokenizerUris } from "./jobfile/model-spec.js";
 import { JobError } from "../base/errors.js";

@@ -1,5 +1,5 @@
 import { dirname, resolve } from "node:path";
-import type { ChainPosition, Log } from "../flow/context.js";
+import type { ChainPosition, Log } from "../flow/opened-job.js";
 import { JobError } from "../base/errors.js";
 import { memoryBudget } from "../base/memory-budget.js";
 import { sha256Of } from "../base/sha256.js";

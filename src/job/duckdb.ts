@@ -17,7 +17,7 @@ import { unpackSnappy, unpackZstdBlocks } from "../formats/codecs.js";
 import type { LakeTools } from "../sources/lake/source.js";
 import type { ParquetOptions } from "../formats/parquet/duckdb.js";
 import { readFooter } from "../formats/parquet/footer.js";
-import type { GoldenReader, RowJoiner, StoredRowsReader, StoredRowsRequest } from "../flow/context.js";
+import type { GoldenReader, RowJoiner, StoredRowsReader, StoredRowsRequest } from "../flow/opened-job.js";
 import { JobError, messageOf } from "../base/errors.js";
 import { openSpool, spoolRoot } from "../base/spool.js";
 import { attemptServices } from "./attempt.js";

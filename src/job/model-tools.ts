@@ -5,7 +5,7 @@ import { totalmem } from "node:os";
 import { dirname, join, resolve } from "node:path";
 import type { FoundModel } from "../models/places/place.js";
 import { parseJson } from "../run/plan/parse-plan.js";
-import type { BatchLimitCache, BatchLimitKey, EarlierModels, Log, Models } from "../flow/context.js";
+import type { BatchLimitCache, BatchLimitKey, EarlierModels, Log, Models } from "../flow/opened-job.js";
 import { listedProviders } from "./jobfile/engine-spec.js";
 import type { JobSpec } from "./jobfile/job-spec.js";
 import { type ModelSpec, modelUri } from "./jobfile/model-spec.js";

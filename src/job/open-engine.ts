@@ -4,7 +4,7 @@ import type { EarlyThreads } from "../models/onnx/early-threads.js";
 import { type OnnxEngine, openOnnxEngine } from "../models/onnx/engine.js";
 import type { Engine, TreesState } from "../models/engine.js";
 import type { ModelFile } from "../models/places/place.js";
-import type { EngineLayout, EngineNeed, Log } from "../flow/context.js";
+import type { EngineLayout, EngineNeed, Log } from "../flow/opened-job.js";
 import { JobError } from "../base/errors.js";
 import type { Worker } from "../run/plan/spans.js";
 import type { EngineSpec, Provider } from "./jobfile/engine-spec.js";

@@ -37,14 +37,14 @@ import {
   statusOfOutcome,
 } from "../report/report.js";
 import type { DecisionReport } from "../run/decide.js";
-import type { Log } from "../flow/context.js";
+import type { Log } from "../flow/opened-job.js";
 import type { JobSpec } from "./jobfile/job-spec.js";
 import type { LoadedSpec } from "./jobfile/load.js";
 import type { OpenLineageSpec, ReportSpec } from "./jobfile/report-spec.js";
 import { isObjectUri, isPlainUrl } from "./jobfile/uri.js";
 import { makeFolder, nodeFileSystem, replaceFile } from "../stores/disk.js";
 import { JobError, errnoOf, exitCodeOf, exitCodes, messageOf } from "../base/errors.js";
-import { alone } from "./job-context.js";
+import { alone } from "./open.js";
 import { finalError } from "./machine.js";
 import { failureText, readSecret } from "./reading.js";
 import type { Worker } from "../run/plan/spans.js";

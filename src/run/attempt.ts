@@ -4,7 +4,7 @@ import { type ColumnType, showType } from "../columns/types.js";
 import type { NamedType, RunInfo } from "../report/attempt-record.js";
 import type { DueCall } from "../report/report.js";
 import { spanCount } from "./plan/spans.js";
-import type { Attempt, Reporter } from "../flow/context.js";
+import type { Attempt, Reporter } from "../flow/opened-job.js";
 import type { RunSink, Sink, StoredPlan } from "../targets/target.js";
 import { type DocumentKind, type RunNote, errorsDocument, noteDocument, spendingDocument } from "../stores/ledger.js";
 import type { RunId } from "./plan/plan.js";

@@ -34,7 +34,7 @@ import {
   type GoldenReader,
   type OpenedJob,
   type Input,
-} from "../flow/context.js";
+} from "../flow/opened-job.js";
 import { keyColumns } from "../flow/features.js";
 import type { OutputCheckSpec, GoldenSpec } from "../job/jobfile/checks-spec.js";
 import { JobError, assertNever } from "../base/errors.js";

@@ -4,7 +4,7 @@ import type { FoundModel, ModelFile } from "../models/places/place.js";
 import type { Plan } from "./plan/plan.js";
 import { spanAt, spanCount, spansOf } from "./plan/spans.js";
 import { timeRow } from "../flow/batch-size.js";
-import type { RowJoiner, OpenedJob, RowColumn, Job } from "../flow/context.js";
+import type { RowJoiner, OpenedJob, RowColumn, Job } from "../flow/opened-job.js";
 import { JobError, reworded } from "../base/errors.js";
 import { wholeInput, type SeenShards, readShards } from "./input.js";
 import { type PlanningInput, planRun } from "./planning.js";

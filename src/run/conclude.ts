@@ -44,7 +44,7 @@ import {
   toScoreAgain,
 } from "../report/report.js";
 import { rounded, showCount, count } from "../base/shown-numbers.js";
-import type { OpenedJob, Reporter, Log, Job, Attempt, PlacedSpec, Queries } from "../flow/context.js";
+import type { OpenedJob, Reporter, Log, Job, Attempt, PlacedSpec, Queries } from "../flow/opened-job.js";
 import { keyColumns, unprofiledText } from "../flow/features.js";
 import { createRejectBudget, runRejectLimit } from "../flow/rejects.js";
 import { comparisonDocument, decisionDocument, stripRows, verdictDocument } from "../stores/ledger.js";

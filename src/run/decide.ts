@@ -16,7 +16,7 @@ import {
 } from "./lifecycle/lifecycle.js";
 import { rowsOf, type RowsOfRun } from "./lifecycle/span-record.js";
 import { hideCredentials } from "../job/jobfile/secrets.js";
-import type { OpenedJob, Job, Attempt } from "../flow/context.js";
+import type { OpenedJob, Job, Attempt } from "../flow/opened-job.js";
 import { decisionDocument } from "../stores/ledger.js";
 import type { RunSink, Sink } from "../targets/target.js";
 import { JobError } from "../base/errors.js";

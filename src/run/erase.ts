@@ -4,7 +4,7 @@ import { nextRunId, numberedRunId, paramTexts, runIdOf, splitRunId } from "./pla
 import type { Plan, RunId } from "./plan/plan.js";
 import { type OtherRuns, everyRun } from "./lifecycle/recorded-run.js";
 import { type ErasedRows, type KeyList, type TableErasure, nothingErased } from "./lifecycle/erasure.js";
-import type { OpenedJob, Job, Attempt, Log } from "../flow/context.js";
+import type { OpenedJob, Job, Attempt, Log } from "../flow/opened-job.js";
 import { decisionDocument, stripRows } from "../stores/ledger.js";
 import type { RunSink, RunWriter, Sink, StoredPlan } from "../targets/target.js";
 import { JobError, assertNever, orError } from "../base/errors.js";

@@ -11,7 +11,7 @@ import {
 } from "./lifecycle/published-run.js";
 import { compare, type RecordedRun } from "./lifecycle/recorded-run.js";
 import { type DecidingCommands, type RolledBackReport } from "../report/report.js";
-import type { Log, Job } from "../flow/context.js";
+import type { Log, Job } from "../flow/opened-job.js";
 import { runParam } from "../job/jobfile/job-spec.js";
 import { limitParam } from "../job/jobfile/load.js";
 import { JobError, messageOf, reworded } from "../base/errors.js";

@@ -10,7 +10,7 @@ import {
   type Reporter,
   type Input,
   type Job,
-} from "../flow/context.js";
+} from "../flow/opened-job.js";
 import { isSameShard, type ListedShard } from "./plan/compare.js";
 import type { Plan, PlannedShard } from "./plan/plan.js";
 import type { JobSpec } from "../job/jobfile/job-spec.js";

@@ -1,7 +1,7 @@
 import type { JobSpec } from "../job/jobfile/job-spec.js";
 import type { FoundModel, Model, TokenizerFile } from "../models/places/place.js";
 import type { PinnedFile, PinnedTokenizer, Plan, PlannedModel } from "./plan/plan.js";
-import { atKey, type EngineNeed, type PlacedSpec, type Models, type ShardFiles } from "../flow/context.js";
+import { atKey, type EngineNeed, type PlacedSpec, type Models, type ShardFiles } from "../flow/opened-job.js";
 import { modelUri, tokenizerUris } from "../job/jobfile/model-spec.js";
 import { isRegistryUri } from "../job/jobfile/uri.js";
 import { JobError, orError } from "../base/errors.js";

@@ -14,7 +14,7 @@ import { type SpanRange, spansOf } from "./plan/spans.js";
 import type { Plan } from "./plan/plan.js";
 import type { PaidReport, SpendingReport } from "../report/report.js";
 import { showCount, count, rounded } from "../base/shown-numbers.js";
-import type { OpenedJob, Attempt, Log } from "../flow/context.js";
+import type { OpenedJob, Attempt, Log } from "../flow/opened-job.js";
 import { pendingRanges } from "../flow/read.js";
 import { allowedRejects } from "../flow/rejects.js";
 import type { RunSink, Sink } from "../targets/target.js";

@@ -10,7 +10,7 @@ import type { JobSpec } from "../job/jobfile/job-spec.js";
 import type { DecodedRows } from "../flow/read.js";
 import { rowsRead } from "../flow/pack/select-rows.js";
 import { measureEngine } from "../flow/batch-size.js";
-import type { Models, PlacedSpec, Reporter, ShardFiles } from "../flow/context.js";
+import type { Models, PlacedSpec, Reporter, ShardFiles } from "../flow/opened-job.js";
 import { bindFirstShard, openPinnedModel } from "./model.js";
 import { warnOfModel } from "./planning.js";
 import { seenSchema } from "./input.js";

@@ -32,7 +32,7 @@ import {
   type Job,
   type Queries,
   type Reporter,
-} from "../flow/context.js";
+} from "../flow/opened-job.js";
 import { forSecond, openSecondJob } from "./second-job.js";
 import { planReuse } from "./reuse.js";
 import { timeRow } from "../flow/batch-size.js";

@@ -21,7 +21,7 @@ import {
   type Input,
   type Job,
   type Log,
-} from "../flow/context.js";
+} from "../flow/opened-job.js";
 import type { RunSink, StoredPlan, Sink } from "../targets/target.js";
 import { checkGolden, pinGolden, pinProfile } from "./checks.js";
 import { openPinnedModel, plannedModel, bindFirstShard, loadEngine } from "./model.js";

@@ -16,7 +16,7 @@ import type { RunId } from "./plan/plan.js";
 import { type PreviousTable, type Pruning, type Removed, nothingRemoved } from "./lifecycle/pruned-run.js";
 import { openSecondJob } from "./second-job.js";
 import { everyRun, isInFrontOfReaders } from "./lifecycle/recorded-run.js";
-import type { OpenedJob, Attempt } from "../flow/context.js";
+import type { OpenedJob, Attempt } from "../flow/opened-job.js";
 import { JobError, orError } from "../base/errors.js";
 
 /** What became of the old runs of some params. */

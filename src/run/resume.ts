@@ -14,7 +14,7 @@ import type { PlannedShard } from "./plan/plan.js";
 import { shareOf, spanCount, type SpanRange } from "./plan/spans.js";
 import type { LatestRun } from "./lifecycle/lifecycle.js";
 import { replacedBy } from "./lifecycle/published-run.js";
-import type { OpenedJob, Job, Attempt, Log } from "../flow/context.js";
+import type { OpenedJob, Job, Attempt, Log } from "../flow/opened-job.js";
 import type { Opening, RunSink, StoredPlan, Sink } from "../targets/target.js";
 import { modelUri } from "../job/jobfile/model-spec.js";
 import type { Listing } from "../sources/source.js";

@@ -4,7 +4,7 @@ import { type Column, bytesPerValue, showType } from "../columns/types.js";
 import type { FoundModel } from "../models/places/place.js";
 import type { PinnedRun, Plan } from "./plan/plan.js";
 import { type DatedRun, logicalDateOf, pinOf, runsOfSeries } from "./lifecycle/published-run.js";
-import type { StoredRowsReader, OpenedJob, Job, Log } from "../flow/context.js";
+import type { StoredRowsReader, OpenedJob, Job, Log } from "../flow/opened-job.js";
 import { JobError, exitCodeOf, messageOf } from "../base/errors.js";
 import {
   type HashSeeds,

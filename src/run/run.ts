@@ -13,7 +13,7 @@ import { rowsOf } from "./lifecycle/span-record.js";
 import type { EngineInfo, AttemptRecord } from "../report/attempt-record.js";
 import type { RunReport, ServerReport, SpendingReport } from "../report/report.js";
 import { type BatchSizer, measureEngine, treesText } from "../flow/batch-size.js";
-import type { Attempt, ChainPosition, Log, OpenedJob } from "../flow/context.js";
+import type { Attempt, ChainPosition, Log, OpenedJob } from "../flow/opened-job.js";
 import { pendingRanges } from "../flow/read.js";
 import { openSpanScorer, type ScoringOptions } from "../flow/score.js";
 import type { RunSink, StoredPlan, Sink } from "../targets/target.js";

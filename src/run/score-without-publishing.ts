@@ -5,7 +5,7 @@ import type { Plan, Span } from "./plan/plan.js";
 import { createAttemptRecord } from "../report/attempt-record.js";
 import { silentProgress } from "../report/progress.js";
 import { type BatchSizer, fixedSize, openBatchLimit, sizeWithin } from "../flow/batch-size.js";
-import type { OpenedJob } from "../flow/context.js";
+import type { OpenedJob } from "../flow/opened-job.js";
 import { type SpanScorer, openSpanScorer } from "../flow/score.js";
 import type { NamedTensor } from "../columns/tensor.js";
 import { rowsOfSpans } from "./plan/spans.js";

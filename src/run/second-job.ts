@@ -4,7 +4,7 @@ import type { Plan } from "./plan/plan.js";
 import { spanCount } from "./plan/spans.js";
 import type { StoredSpans } from "./lifecycle/span-record.js";
 import type { RunComparison } from "./lifecycle/erasure.js";
-import type { Models, OpenedJob, RowJoiner } from "../flow/context.js";
+import type { Models, OpenedJob, RowJoiner } from "../flow/opened-job.js";
 import { comparisonDocument, verdictDocument } from "../stores/ledger.js";
 import type { RunSink, StoredPlan } from "../targets/target.js";
 import { challengerKeys } from "../job/jobfile/model-spec.js";

@@ -27,7 +27,7 @@ import {
   finishingHint,
 } from "./hints.js";
 import { findPlanned, openOwn, refuseElsewhere } from "./resume.js";
-import type { Job, Log } from "../flow/context.js";
+import type { Job, Log } from "../flow/opened-job.js";
 import { count } from "../base/shown-numbers.js";
 import { groupRuns } from "./series/prune-choice.js";
 import {

@@ -2,7 +2,7 @@ import { execFileSync } from "node:child_process";
 import { mkdir, readdir, readFile, rm, symlink, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { openLoaded } from "#src/job/job-context.js";
+import { openLoaded } from "#src/job/open.js";
 import { readSpec } from "#src/job/reading.js";
 import { stages } from "#src/report/stage-times.js";
 import { runJob } from "#src/run/run.js";

@@ -4,7 +4,7 @@ import { expect, test } from "vitest";
 import type { TableColumn } from "#src/columns/types.js";
 import { openParquetDecoder } from "#src/formats/parquet/decoder.js";
 import type { SliceRequest } from "#src/formats/format.js";
-import { openJob } from "#src/job/job-context.js";
+import { openJob } from "#src/job/open.js";
 import { runJob } from "#src/run/run.js";
 import { joinListings } from "#src/sources/listing.js";
 import type { OpenShard, Source } from "#src/sources/source.js";

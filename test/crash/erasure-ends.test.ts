@@ -2,7 +2,7 @@ import { readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { rowFinders } from "#src/cli/commands/erase.js";
-import { openJob } from "#src/job/job-context.js";
+import { openJob } from "#src/job/open.js";
 import { sha256Of } from "#src/base/sha256.js";
 import { runIdOf } from "#src/run/plan/identity.js";
 import { approveErasure } from "#src/run/conclude.js";

@@ -4,7 +4,7 @@
 import { mkdirSync, readdirSync, readFileSync, rmSync, utimesSync, writeFileSync } from "node:fs";
 import { join } from "node:path";
 import { DuckDBInstance } from "@duckdb/node-api";
-import { openJob } from "#src/job/job-context.js";
+import { openJob } from "#src/job/open.js";
 import { readFooter } from "#src/formats/parquet/footer.js";
 import { readI32, readStruct } from "#src/base/thrift.js";
 import { runJob } from "#src/run/run.js";

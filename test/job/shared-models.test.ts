@@ -1,6 +1,6 @@
 import { hostname } from "node:os";
 import { expect, test } from "vitest";
-import type { Models } from "#src/flow/context.js";
+import type { Models } from "#src/flow/opened-job.js";
 import { attemptServices } from "#src/job/attempt.js";
 import { resolveOnce, type SharedModels } from "#src/job/model-tools.js";
 import type { FoundModel } from "#src/models/places/place.js";

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { openJob } from "#src/job/job-context.js";
+import { openJob } from "#src/job/open.js";
 import { runIdOf } from "#src/run/plan/identity.js";
 import { runJob } from "#src/run/run.js";
 import type { RunSink, Sink, StoredPlan } from "#src/targets/target.js";

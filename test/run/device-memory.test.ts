@@ -5,7 +5,7 @@ import { JobError } from "#src/base/errors.js";
 import { openBatchLimit } from "#src/flow/batch-size.js";
 import type { FeatureBatch } from "#src/flow/pack/packer.js";
 import { scoreBatch } from "#src/flow/score.js";
-import { type AttemptOptions, openJob } from "#src/job/job-context.js";
+import { type AttemptOptions, openJob } from "#src/job/open.js";
 import { openBatchLimitCache } from "#src/job/model-tools.js";
 import type { Engine } from "#src/models/engine.js";
 import type { RunReport } from "#src/report/report.js";

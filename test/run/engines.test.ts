@@ -1,6 +1,6 @@
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { openJob } from "#src/job/job-context.js";
+import { openJob } from "#src/job/open.js";
 import type { Engine, EngineResponse } from "#src/models/engine.js";
 import { runJob } from "#src/run/run.js";
 import { type ErrorCode, JobError } from "#src/base/errors.js";

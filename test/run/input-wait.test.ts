@@ -1,8 +1,8 @@
 import { cp, mkdir, readFile, rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import type { OpenedJob } from "#src/flow/context.js";
-import { openJob } from "#src/job/job-context.js";
+import type { OpenedJob } from "#src/flow/opened-job.js";
+import { openJob } from "#src/job/open.js";
 import { withInput } from "#src/run/input.js";
 import { runJob } from "#src/run/run.js";
 import { type CliResult, expectEnd, projectFolder, runCli, runHere } from "../support/cli.js";

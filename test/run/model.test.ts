@@ -4,7 +4,7 @@ import * as fc from "fast-check";
 import { afterAll, expect, test } from "vitest";
 import { JobError } from "#src/base/errors.js";
 import type { Decoder } from "#src/formats/format.js";
-import { type AttemptOptions, openJob } from "#src/job/job-context.js";
+import { type AttemptOptions, openJob } from "#src/job/open.js";
 import type { Engine } from "#src/models/engine.js";
 import type { RunReport } from "#src/report/report.js";
 import { splitRunId } from "#src/run/plan/identity.js";

@@ -2,7 +2,7 @@ import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { DuckDBListValue } from "@duckdb/node-api";
 import { describe, expect, test } from "vitest";
-import { openJob } from "#src/job/job-context.js";
+import { openJob } from "#src/job/open.js";
 import { contractLines } from "#src/report/plan-text.js";
 import { previewContract } from "#src/run/preview.js";
 import { fixtureAsArrow, writeArrow } from "../support/arrow.js";

@@ -1,7 +1,7 @@
 import { mkdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { openJob } from "#src/job/job-context.js";
+import { openJob } from "#src/job/open.js";
 import type { RunReport } from "#src/report/report.js";
 import { runJob } from "#src/run/run.js";
 import type { RunSink } from "#src/targets/target.js";

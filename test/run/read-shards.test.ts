@@ -1,6 +1,6 @@
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import type { OpenedJob } from "#src/flow/context.js";
+import type { OpenedJob } from "#src/flow/opened-job.js";
 import type { Decoder, ShardFooter } from "#src/formats/format.js";
 import type { ListedShard } from "#src/run/plan/compare.js";
 import { readShards } from "#src/run/input.js";

@@ -1,6 +1,6 @@
 import { rm, writeFile } from "node:fs/promises";
 import { expect, test } from "vitest";
-import type { OpenedJob } from "#src/flow/context.js";
+import type { OpenedJob } from "#src/flow/opened-job.js";
 import { unfinishedRuns } from "#src/run/hints.js";
 import type { Plan } from "#src/run/plan/plan.js";
 import { expectEnd, runHere } from "../support/cli.js";

@@ -2,7 +2,7 @@ import { readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { tableRowBytes } from "#src/flow/pack/feature-hasher.js";
-import { openJob } from "#src/job/job-context.js";
+import { openJob } from "#src/job/open.js";
 import type { RunReport } from "#src/report/report.js";
 import { runJob } from "#src/run/run.js";
 import { expectEnd, runHere } from "../support/cli.js";

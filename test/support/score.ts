@@ -1,10 +1,10 @@
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
-import { type AttemptOptions, openJob } from "#src/job/job-context.js";
+import { type AttemptOptions, openJob } from "#src/job/open.js";
 import type { Engine } from "#src/models/engine.js";
 import type { Model } from "#src/models/places/place.js";
 import type { RunReport } from "#src/report/report.js";
-import type { EngineNeed, OpenedJob } from "#src/flow/context.js";
+import type { EngineNeed, OpenedJob } from "#src/flow/opened-job.js";
 import type { MemoryBudget } from "#src/base/memory-budget.js";
 import { runJob } from "#src/run/run.js";
 import { type CliResult, type HereOrApart, runCommand } from "./cli.js";

@@ -1,5 +1,5 @@
 import { dirname } from "node:path";
-import { openLoaded, recordOf } from "#src/job/job-context.js";
+import { openLoaded, recordOf } from "#src/job/open.js";
 import { readSpec } from "#src/job/reading.js";
 import { reporting } from "#src/job/reporting.js";
 import { JobError } from "#src/base/errors.js";

@@ -11,7 +11,7 @@ import {
   timeOfNote,
 } from "#src/run/attempt.js";
 import { type RunNote, verdictDocument } from "#src/stores/ledger.js";
-import type { Attempt } from "#src/flow/context.js";
+import type { Attempt } from "#src/flow/opened-job.js";
 import type { Sink } from "#src/targets/target.js";
 import type { JobError } from "#src/base/errors.js";
 

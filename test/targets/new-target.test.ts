@@ -1,9 +1,9 @@
 import { expect, test } from "vitest";
-import { openJob } from "#src/job/job-context.js";
+import { openJob } from "#src/job/open.js";
 import { approveRun } from "#src/run/decide.js";
 import { runHistory, rejectedRows, runState } from "#src/run/state.js";
 import { runJob } from "#src/run/run.js";
-import type { OpenedJob } from "#src/flow/context.js";
+import type { OpenedJob } from "#src/flow/opened-job.js";
 import { scratch, writeSpec } from "../support/job.js";
 import { memoryTarget } from "../support/memory-target.js";
 import { fewRows } from "../support/nights.js";

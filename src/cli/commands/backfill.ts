@@ -2,7 +2,7 @@ import { refuseChain } from "../../job/chain.js";
 import { type CommandLine, paramAs, countOf, quietFlag, logFlags } from "../flags.js";
 import { dirname, resolve } from "node:path";
 import { firstLine } from "../../duckdb/sql.js";
-import { alone, openLoaded, recordOf } from "../../job/job-context.js";
+import { alone, openLoaded, recordOf } from "../../job/open.js";
 import { finalError } from "../../job/machine.js";
 import { resolveOnce } from "../../job/model-tools.js";
 import { type JobOptions, type LoadWith, readSpecOnce } from "../../job/reading.js";
@@ -31,7 +31,7 @@ import { type RunReport, reportFields, reportText } from "../../report/report.js
 import { showCount, count } from "../../base/shown-numbers.js";
 import { fitTable, sameValueFirst } from "../../report/table.js";
 import { runJob } from "../../run/run.js";
-import type { Log } from "../../flow/context.js";
+import type { Log } from "../../flow/opened-job.js";
 import type { LoadedSpec } from "../../job/jobfile/load.js";
 import { modelUri } from "../../job/jobfile/model-spec.js";
 import { type ErrorCode, type ExitCode, JobError, exitCodeOf, messageOf } from "../../base/errors.js";

@@ -1,6 +1,6 @@
 import { type CommandLine, paramFlag, countOf, jsonFlag, type CommandAnswer } from "../flags.js";
 import { count } from "../../base/shown-numbers.js";
-import { openLoaded } from "../../job/job-context.js";
+import { openLoaded } from "../../job/open.js";
 import { type JobOptions, readSpec } from "../../job/reading.js";
 import { roleOf, timesLimit } from "../../checks/check.js";
 import { checkOf } from "../../checks/checks.js";

@@ -9,7 +9,7 @@ import {
   type CommandAnswer,
 } from "../flags.js";
 import { attemptServices } from "../../job/attempt.js";
-import { openJob } from "../../job/job-context.js";
+import { openJob } from "../../job/open.js";
 import { requireModelPath } from "../../job/model-tools.js";
 import { resolveModel } from "../../job/kinds.js";
 import type { JobOptions } from "../../job/reading.js";
@@ -18,7 +18,7 @@ import { showBytes, showCount, count } from "../../base/shown-numbers.js";
 import { fitTable } from "../../report/table.js";
 import { type ComparedModel, type Comparison, type ModelSpeed, compareModels } from "../../run/compare.js";
 import { openPinnedModel, openTokenizers } from "../../run/model.js";
-import type { Models, OpenedJob, PlacedSpec } from "../../flow/context.js";
+import type { Models, OpenedJob, PlacedSpec } from "../../flow/opened-job.js";
 import { isObjectUri, modelUriProblem, objectUriProblem } from "../../job/jobfile/uri.js";
 import { JobError } from "../../base/errors.js";
 import type { SafeIo } from "../io.js";

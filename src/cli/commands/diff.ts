@@ -1,7 +1,7 @@
 import { type CommandLine, paramAs, runFlag, collect, toleranceOf, type CommandAnswer } from "../flags.js";
 import { stat } from "node:fs/promises";
 import { openRowJoin } from "../../job/duckdb.js";
-import { type RunOptions, budgetOf, openLoaded, readRunSpec } from "../../job/job-context.js";
+import { type RunOptions, budgetOf, openLoaded, readRunSpec } from "../../job/open.js";
 import { defaultMemory, usableCores } from "../../job/machine.js";
 import { parquetFolder, readSpec } from "../../job/reading.js";
 import { lineageColumns, reuseColumn } from "../../models/binding/contract.js";
@@ -11,7 +11,7 @@ import { agreementTables, comparedFields } from "../../report/agreement.js";
 import { showCount, count } from "../../base/shown-numbers.js";
 import { fitTable } from "../../report/table.js";
 import { type DiffSide, type Difference, diffRows, openDiffSide, openDiffTable } from "../../run/compare.js";
-import type { Log } from "../../flow/context.js";
+import type { Log } from "../../flow/opened-job.js";
 import { type JobSpec, usualKey } from "../../job/jobfile/job-spec.js";
 import type { LoadedSpec } from "../../job/jobfile/load.js";
 import { JobError } from "../../base/errors.js";

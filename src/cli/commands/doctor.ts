@@ -37,7 +37,7 @@ import { openModelFile } from "../../models/places/model-file.js";
 import { ProviderFault, installLocale } from "../../models/onnx/faults.js";
 import type { ModelFile } from "../../models/places/place.js";
 import { table } from "../../report/table.js";
-import type { EngineLayout } from "../../flow/context.js";
+import type { EngineLayout } from "../../flow/opened-job.js";
 import type { EngineSpec, Provider } from "../../job/jobfile/engine-spec.js";
 import type { LoadedSpec } from "../../job/jobfile/load.js";
 import { tokenizerUris } from "../../job/jobfile/model-spec.js";

@@ -2,7 +2,7 @@ import { type CommandLine, collect, paramFlag, jsonFlag, type CommandAnswer } fr
 import { count } from "../../base/shown-numbers.js";
 import { readFile } from "node:fs/promises";
 import { extname, resolve } from "node:path";
-import { openLoaded } from "../../job/job-context.js";
+import { openLoaded } from "../../job/open.js";
 import { usableCores } from "../../job/machine.js";
 import { type JobOptions, type LoadWith, fileError, readSpec, readSpecOnce } from "../../job/reading.js";
 import { openDuckDb } from "../../duckdb/instance.js";

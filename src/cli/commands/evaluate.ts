@@ -2,7 +2,7 @@ import { ofLastRun } from "../../job/chain.js";
 import { type CommandLine, collect, toleranceOf, paramAs, jsonFlag, type CommandAnswer } from "../flags.js";
 import { stat } from "node:fs/promises";
 import { dirname, resolve } from "node:path";
-import { openLoaded } from "../../job/job-context.js";
+import { openLoaded } from "../../job/open.js";
 import { type JobOptions, oneGroup, parquetFolder, readSpec, readSpecOnce } from "../../job/reading.js";
 import { type Figures, changesOf } from "../../checks/evaluation.js";
 import { findRange, rangeValues, stepOf } from "../../run/series/backfill.js";
@@ -20,7 +20,7 @@ import {
 } from "../../run/compare.js";
 import { hasSameRows, openSecondJob } from "../../run/second-job.js";
 import type { LocalParts, StoredTable } from "../../run/lifecycle/span-record.js";
-import type { Job, OpenedJob } from "../../flow/context.js";
+import type { Job, OpenedJob } from "../../flow/opened-job.js";
 import type { Sink } from "../../targets/target.js";
 import type { LoadedSpec } from "../../job/jobfile/load.js";
 import { usualKey } from "../../job/jobfile/job-spec.js";

@@ -5,7 +5,7 @@ import {
   lastErrorFields,
   isInFrontOfReaders,
 } from "../../run/lifecycle/recorded-run.js";
-import { openLoaded } from "../../job/job-context.js";
+import { openLoaded } from "../../job/open.js";
 import { type JobOptions, readSpec } from "../../job/reading.js";
 import { paramTexts, splitRunId } from "../../run/plan/identity.js";
 import type { PlannedModel } from "../../run/plan/plan.js";

@@ -2,7 +2,7 @@ import { type CommandLine, collect, type CommandAnswer } from "../flags.js";
 import { access, open, readFile, readdir, stat, unlink, writeFile } from "node:fs/promises";
 import { basename, dirname, isAbsolute, join, parse, relative, resolve } from "node:path";
 import { Document, type Node, isMap, isScalar, isSeq } from "yaml";
-import { openLoaded } from "../../job/job-context.js";
+import { openLoaded } from "../../job/open.js";
 import { type DeclaredSignature, showTensor } from "../../models/binding/signatures.js";
 import { fileError } from "../../job/reading.js";
 import { type FeatureOrder, parseFeatureNames } from "../../models/binding/model-facts.js";

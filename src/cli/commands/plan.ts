@@ -3,7 +3,7 @@ import { type CommandLine, paramFlag, providerFlag, type CommandAnswer } from ".
 import { stat } from "node:fs/promises";
 import { dirname, resolve } from "node:path";
 import { findWorker } from "../../job/attempt.js";
-import { alone, openLoaded } from "../../job/job-context.js";
+import { alone, openLoaded } from "../../job/open.js";
 import { type JobOptions, readSpec } from "../../job/reading.js";
 import { type CallContext, placeReports, plainUrlAt, tokenOf } from "../../job/reporting.js";
 import { nextRunId } from "../../run/plan/identity.js";

@@ -1,11 +1,11 @@
 import { type CommandLine, paramFlag, countOf, rowsLimit } from "../flags.js";
-import { openJob } from "../../job/job-context.js";
+import { openJob } from "../../job/open.js";
 import type { JobOptions } from "../../job/reading.js";
 import { previewCsv, previewJson, previewTable } from "../../report/preview-text.js";
 import { summarizeRejects } from "../../report/rejects-text.js";
 import { showCount, count } from "../../base/shown-numbers.js";
 import { type PreviewedRows, previewRows } from "../../run/preview.js";
-import type { Log } from "../../flow/context.js";
+import type { Log } from "../../flow/opened-job.js";
 import { type SafeIo, terminalWidth } from "../io.js";
 import { createWarningLog } from "../logger.js";
 import { abortOnSignals } from "../failure.js";

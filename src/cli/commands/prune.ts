@@ -1,7 +1,7 @@
 import { refuseChain } from "../../job/chain.js";
 import { InvalidArgumentError } from "commander";
 import { type CommandLine, paramFlag, countOf, jsonFlag, type CommandAnswer } from "../flags.js";
-import { openLoaded } from "../../job/job-context.js";
+import { openLoaded } from "../../job/open.js";
 import { type JobOptions, readSpec } from "../../job/reading.js";
 import type { Retention } from "../../run/series/prune-choice.js";
 import { paramTexts } from "../../run/plan/identity.js";

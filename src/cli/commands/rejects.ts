@@ -3,7 +3,7 @@ import type { RejectedRow } from "../../columns/types.js";
 import { rejectsText } from "../../report/rejects-text.js";
 import { rejectedRows } from "../../run/state.js";
 import { type SafeIo, writeRejects } from "../io.js";
-import { openLoaded, readRunSpec, type RunOptions } from "../../job/job-context.js";
+import { openLoaded, readRunSpec, type RunOptions } from "../../job/open.js";
 
 export const rejectsCommand: CommandLine = {
   flags: { ...paramFlag, ...runFlag, "--json": "Print one line of JSON for each row" },

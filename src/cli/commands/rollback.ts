@@ -1,7 +1,7 @@
 import { refuseChain } from "../../job/chain.js";
 import { type CommandLine, paramFlag, jsonFlag, type CommandAnswer } from "../flags.js";
 import { dirname, resolve } from "node:path";
-import { openLoaded } from "../../job/job-context.js";
+import { openLoaded } from "../../job/open.js";
 import { type JobOptions, readSpec } from "../../job/reading.js";
 import { reportRollback } from "../../job/reporting.js";
 import { paramTexts } from "../../run/plan/identity.js";

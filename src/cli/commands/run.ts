@@ -1,7 +1,7 @@
 import { InvalidArgumentError } from "commander";
 import { type CommandLine, paramFlag, providerFlag, countOf, quietFlag, logFlags, rowsLimit } from "../flags.js";
 import { dirname, resolve } from "node:path";
-import { commandFor, openLoaded, recordOf } from "../../job/job-context.js";
+import { commandFor, openLoaded, recordOf } from "../../job/open.js";
 import { type JobOptions, readSpec } from "../../job/reading.js";
 import { calling, failedBy, reporting } from "../../job/reporting.js";
 import { findWorker } from "../../job/attempt.js";

@@ -1,6 +1,6 @@
 import { ofLastRun } from "../../job/chain.js";
 import { type CommandLine, paramFlag, jsonFlag, type CommandAnswer } from "../flags.js";
-import { openLoaded, readSpecOfRun } from "../../job/job-context.js";
+import { openLoaded, readSpecOfRun } from "../../job/open.js";
 import { type JobOptions, readSpec } from "../../job/reading.js";
 import { type RunStats, statsJson, statsText } from "../../report/stats-text.js";
 import { runStats } from "../../run/state.js";

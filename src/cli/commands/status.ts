@@ -10,9 +10,9 @@ import { byChecks, decisionText } from "../../run/lifecycle/lifecycle.js";
 import { fitTable, sameValueFirst, table } from "../../report/table.js";
 import { type RunState, requireLatest, runState } from "../../run/state.js";
 import { timeOfDayAt } from "../../report/calls.js";
-import type { Job } from "../../flow/context.js";
+import type { Job } from "../../flow/opened-job.js";
 import { JobError, messageOf } from "../../base/errors.js";
-import { type RunOptions, openJob, openLoaded, readRunSpec } from "../../job/job-context.js";
+import { type RunOptions, openJob, openLoaded, readRunSpec } from "../../job/open.js";
 
 export const statusCommand: CommandLine = {
   argument: ["Job specs, YAML files"],

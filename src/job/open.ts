@@ -13,7 +13,7 @@ import {
   workerFile,
 } from "../report/attempt-record.js";
 import { type Progress, silentProgress, withRecord } from "../report/progress.js";
-import type { AttemptShare, ChainPosition, Job, Log, OpenedJob } from "../flow/context.js";
+import type { AttemptShare, ChainPosition, Job, Log, OpenedJob } from "../flow/opened-job.js";
 import type { Sink } from "../targets/target.js";
 import type { JobSpec } from "./jobfile/job-spec.js";
 import { type LimitedRun, type LoadedSpec, limitParam } from "./jobfile/load.js";
