@@ -341,7 +341,7 @@ async function openParquet(parquet: ParquetOutputSpec, options: SinkOptions): Pr
 /** Opens a Delta table. Each run has a folder in that of the table, whose name starts with its dates. */
 async function openDelta(delta: DeltaOutputSpec, options: TargetOptions): Promise<Sink> {
   const { openDeltaSink } = await import("../targets/delta.js");
-  const { path, create, partition } = delta;
+  const { path, mode, create, partition } = delta;
   const { name, params } = options.job;
   const folder = runFolder(name, params);
   const files = await filesAt(
@@ -355,6 +355,7 @@ async function openDelta(delta: DeltaOutputSpec, options: TargetOptions): Promis
     target: isObjectUri(path) ? table : shortPath(table),
     uri: path,
     table,
+    mode,
     create,
     partition,
     allowDuplicates: options.attempt.allowDuplicates === true,

@@ -6,6 +6,8 @@ import { quotePath, quotePaths, quoteText } from "../duckdb/sql.js";
 import { isCalendarDate, numberedRunId, splitRunId } from "../run/plan/identity.js";
 import type { Plan } from "../run/plan/plan.js";
 import {
+  actionsOf,
+  type AddAction,
   columnsOf,
   type DeltaState,
   deltaTypeOf,
@@ -25,6 +27,8 @@ import type { Sink } from "./target.js";
 export interface DeltaSinkOptions extends Omit<ParquetSinkOptions, "publish"> {
   /** The table's folder. The output folder is in it. */
   readonly table: string;
+  /** replace: a run takes the place of all rows of its partition. */
+  readonly mode: "append" | "replace";
   /** Whether a table that does not exist is created. */
   readonly create: boolean;
   /** Values of the columns that the table is partitioned by. */
@@ -69,11 +73,14 @@ const triesLimit = 1000;
  *    version is the number. Whoever finds the run there has nothing to add.
  * 2. Otherwise the next version is created, unless another writer has created it: then from 1.
  *
+ * With mode replace, that version removes what the partition had; nobody may have changed its rows since the run was
+ * planned, when the plan has noted the table's version.
+ *
  * The copies are the table's, whose writers may rewrite and remove them.
  * @see https://github.com/delta-io/delta/blob/master/PROTOCOL.md
  */
 export function openDeltaSink(options: DeltaSinkOptions): Sink {
-  const { table, uri, duckdb, partition } = options;
+  const { table, uri, duckdb, mode, partition } = options;
   const store = options.storeAt(table);
   const reader = readerOf(store, duckdb);
   const log = { store, reader };
@@ -86,7 +93,8 @@ export function openDeltaSink(options: DeltaSinkOptions): Sink {
 
   return {
     ...sink,
-    planTarget: { kind: "delta", uri, mode: "append", partition },
+    // Runs of the same params replace each other, where they replace a partition: no `mode` says so.
+    planTarget: { kind: "delta", uri, partition, ...(mode === "append" ? { mode } : { replaces: "partition" }) },
     async rehearse(plan, isPlanned) {
       await check(plan);
       return await sink.rehearse(plan, isPlanned);
@@ -118,10 +126,11 @@ export function openDeltaSink(options: DeltaSinkOptions): Sink {
           },
         );
       }
-      if (added !== undefined && !options.allowDuplicates) {
+      if (added !== undefined && mode === "append" && !options.allowDuplicates) {
         throw addedBefore("USAGE", table, plan.runId, numberedRunId(base, added));
       }
-      return await sink.create(plan, insteadOf);
+      const target = { ...plan.target, version: state?.version ?? noVersion };
+      return await sink.create({ ...plan, target }, insteadOf);
     },
   };
 }
@@ -185,7 +194,7 @@ function logOf(table: string): string {
 
 /** @throws JobError USAGE, CONTRACT for a table that cannot take the rows of a run */
 function requireWritable(
-  { table, create, partition }: DeltaSinkOptions,
+  { table, mode, create, partition }: DeltaSinkOptions,
   plan: Plan,
   state: DeltaState | undefined,
 ): void {
@@ -199,7 +208,7 @@ function requireWritable(
     newSchema(table, columns, partition);
     return;
   }
-  const unknown = unknownIn(state);
+  const unknown = unknownIn(state, mode);
   if (unknown !== undefined) {
     throw new JobError("USAGE", `writing to ${table}: it uses ${unknown}, which infer-batch does not write`, {
       hint: "write to a table without it; or to Parquet files (output.parquet), from which an engine that writes the table takes the rows",
@@ -210,7 +219,7 @@ function requireWritable(
 }
 
 /** What a table asks of those who write to it, and this program does not do; undefined: nothing. */
-function unknownIn({ protocol, metaData }: DeltaState): string | undefined {
+function unknownIn({ protocol, metaData }: DeltaState, mode: DeltaSinkOptions["mode"]): string | undefined {
   if (protocol.minWriterVersion > 7) {
     return `writer version ${protocol.minWriterVersion}`;
   }
@@ -219,6 +228,9 @@ function unknownIn({ protocol, metaData }: DeltaState): string | undefined {
   const column = fieldsOf(metaData.schemaString).find(({ metadata = {} }) =>
     Object.keys(metadata).some((key) => refusedOfColumn.test(key)),
   );
+  if (mode === "replace" && settings["delta.appendOnly"] === "true") {
+    return "delta.appendOnly, and mode replace removes rows";
+  }
   return (
     (protocol.writerFeatures ?? []).find((feature) => !knownFeatures.has(feature)) ??
     Object.keys(settings).find((name) => refusedSettings.test(name) && settings[name] !== "false") ??
@@ -296,11 +308,12 @@ async function addVersion(
     if (added === number) {
       return;
     }
-    if (added !== undefined && !options.allowDuplicates) {
+    if (added !== undefined && (options.mode === "append" ? !options.allowDuplicates : added > number)) {
       throw addedBefore("PLAN_CHANGED", table, plan.runId, numberedRunId(base, added));
     }
     requireWritable(options, plan, state);
     requireValues(table, state, adds);
+    const replaced = options.mode === "append" ? [] : await replacedFiles(options, log.reader, plan, state);
     await (isCopied ? undefined : copyParts(log.store, adds, { from: layout.folder, to: table }));
     isCopied = true;
     const now = Date.now();
@@ -310,18 +323,22 @@ async function addVersion(
         commitInfo: {
           timestamp: now,
           operation: "WRITE",
-          operationParameters: { mode: "Append", partitionBy: JSON.stringify(Object.keys(partition)) },
-          isBlindAppend: true,
-          engineInfo: `infer-batch/${plan.createdBy}`,
+          operationParameters: {
+            mode: options.mode === "append" ? "Append" : "Overwrite",
+            partitionBy: JSON.stringify(Object.keys(partition)),
+          },
+          isBlindAppend: options.mode === "append",
+          engineInfo: plan.createdBy.replace(" ", "/"),
           "infer-batch": { runId: plan.runId, planId: stored.planId },
         },
       },
       ...(state === undefined ? creation(options, plan, now) : []),
       { txn: { appId: appIdOf(base), version: number, lastUpdated: now } },
+      ...replaced.map((file) => removal(file, now)),
       ...adds.map(({ add }) => ({ add: { ...add, modificationTime: now } })),
     ];
     const text = actions.map((action) => `${JSON.stringify(action)}\n`).join("");
-    const name = `${logOf(table)}/${String(version).padStart(20, "0")}.json`;
+    const name = `${logOf(table)}/${nameOf(version)}.json`;
     if ((await log.store.create(name, text, fence)).outcome === "created") {
       return;
     }
@@ -333,6 +350,73 @@ async function addVersion(
       hint: "run the same command again",
     },
   );
+}
+
+/** The version of a table that does not exist, in a plan. */
+const noVersion = -1;
+
+/**
+ * The files of the partition that a run replaces.
+ * @throws JobError PLAN_CHANGED where rows of it were changed since the run was planned: those are not replaced unseen
+ */
+async function replacedFiles(
+  { table, partition }: DeltaSinkOptions,
+  reader: LakeReader,
+  plan: Plan,
+  state: DeltaState | undefined,
+): Promise<readonly AddAction[]> {
+  const isOfPartition = ({ partitionValues: values }: Pick<AddAction, "partitionValues">): boolean =>
+    Object.entries(partition).every(([name, value]) => values[name] === value);
+  const of = `partition ${Object.entries(partition)
+    .map(([name, value]) => `${name}=${value}`)
+    .join(", ")} of ${table}`;
+  const changed = (what: string): JobError =>
+    new JobError("PLAN_CHANGED", `replacing ${of}: ${what}`, {
+      hint: "score it anew, which replaces what is there now: the same command with --new-run",
+      damage: { runId: plan.runId },
+    });
+
+  const planned = Number(plan.target["version"]);
+  const newest = state?.version ?? noVersion;
+  const before = planned === noVersion || planned === newest ? undefined : await versionBefore(reader, table, planned);
+  if (before === "gone") {
+    throw changed(`the table's log has version ${planned} no more, with which the run was planned`);
+  }
+  const known = new Set([...(before?.files.values() ?? [])].filter(isOfPartition).map(({ path }) => path));
+  for (let version = planned + 1; version <= newest; version += 1) {
+    for (const { add, remove } of await actionsOf({ reader, table }, `${nameOf(version)}.json`)) {
+      const isRemoved = remove && remove.dataChange !== false && known.has(remove.path);
+      const isAdded = add && isOfPartition(add);
+      if (isRemoved || (isAdded && add.dataChange !== false)) {
+        throw changed(`version ${version} has changed its rows since the run was planned`);
+      }
+      if (isAdded) {
+        known.add(add.path); // files were joined
+      }
+    }
+  }
+  return [...(state?.files.values() ?? [])].filter(isOfPartition);
+}
+
+async function versionBefore(reader: LakeReader, table: string, version: number): Promise<DeltaState | "gone"> {
+  try {
+    return await readDeltaState(reader, table, { version });
+  } catch (error) {
+    if (error instanceof JobError && error.code === "FILE_MISSING") {
+      return "gone";
+    }
+    throw error;
+  }
+}
+
+function nameOf(version: number): string {
+  return String(version).padStart(20, "0");
+}
+
+/** The action that removes a file. */
+function removal({ path, partitionValues, size, deletionVector }: AddAction, deletionTimestamp: number): object {
+  const removed = { path, deletionTimestamp, dataChange: true, extendedFileMetadata: true, partitionValues, size };
+  return { remove: deletionVector ? { ...removed, deletionVector } : removed };
 }
 
 interface AddedFile {

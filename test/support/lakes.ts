@@ -162,16 +162,28 @@ export async function expectScored(folder: string, rows: Rows, columns: readonly
 
 /** The rows of a Delta table on a disk, as its log names them, of files without deletion vectors. */
 export async function rowsOfDelta(table: string): Promise<Rows> {
+  return await readFiles(Object.values(await filesOfDelta(table)).flat());
+}
+
+/** The files of a Delta table by the values of their partition. */
+export async function filesOfDelta(table: string): Promise<Readonly<Record<string, string[]>>> {
   const log = join(table, "_delta_log");
-  const files = new Set<string>();
+  const files = new Map<string, string>();
   for (const name of (await readdir(log).catch(() => [])).filter((each) => each.endsWith(".json")).toSorted()) {
     for (const line of (await readFile(join(log, name), "utf8")).trim().split("\n")) {
-      const { add, remove } = JSON.parse(line) as { add?: { path: string }; remove?: { path: string } };
+      const { add, remove } = JSON.parse(line) as {
+        add?: { path: string; partitionValues: Record<string, string> };
+        remove?: { path: string };
+      };
       files.delete(remove?.path ?? "");
       if (add !== undefined) {
-        files.add(add.path);
+        files.set(add.path, Object.values(add.partitionValues).join());
       }
     }
   }
-  return await readFiles([...files].map((path) => join(table, decodeURIComponent(path))));
+  const byPartition: Record<string, string[]> = {};
+  for (const [path, partition] of files) {
+    (byPartition[partition] ??= []).push(join(table, decodeURIComponent(path)));
+  }
+  return byPartition;
 }

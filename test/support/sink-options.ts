@@ -58,6 +58,7 @@ export interface DiskTableOptions
 export function openDiskTable({ table, ...options }: DiskTableOptions): Sink {
   const folder = join(table, "_infer-batch/job-000000000000");
   return openDeltaSink({
+    mode: "append",
     create: true,
     partition: {},
     allowDuplicates: true,

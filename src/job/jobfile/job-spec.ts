@@ -315,7 +315,7 @@ function checkReuse({ key }: ReuseSpec, { columns, lineage, postgres }: GivenJob
 }
 
 function checkPlaces(
-  { input: from, model: by, output: { parquet, delta }, checks: given }: GivenJob,
+  { input: from, model: by, output: { parquet, delta }, params, checks: given }: GivenJob,
   refuse: Refuse,
 ): void {
   checkInputPlaces(from, given?.golden?.path, refuse);
@@ -324,7 +324,7 @@ function checkPlaces(
     checkFiles("parquet", parquet, refuse);
   }
   if (delta !== undefined) {
-    checkDelta(delta, refuse);
+    checkDelta(delta, params, refuse);
   }
 }
 

@@ -1,3 +1,4 @@
+import { isCalendarDate } from "../../run/plan/identity.js";
 import { didYouMean } from "../../base/suggest.js";
 import { z } from "../../base/zod.js";
 import { needlessKeys, storeKeys, type StoreSpec } from "./input-spec.js";
@@ -79,6 +80,8 @@ export const parquetOutput = z.strictObject({
 
 /** A Delta table as the target. */
 export interface DeltaOutputSpec extends ParquetOutputSpec {
+  /** replace: a run takes the place of all rows of its partition. */
+  readonly mode: "append" | "replace";
   readonly create: boolean;
   /** Values of the columns that the table is partitioned by, the same for all rows of a run. */
   readonly partition: Readonly<Record<string, string>>;
@@ -91,6 +94,11 @@ export const deltaOutput = parquetOutput.extend({
     .describe(
       "Folder of the Delta table, relative to the spec or in a store (s3://bucket/folder, gs://bucket/folder, az://account/container/folder). Each run adds its rows as one version.",
     ),
+  mode: z
+    .enum(["append", "replace"])
+    .default("append")
+    .meta(plan)
+    .describe("append adds rows; replace removes the rows of the partition in the version that adds those of a run."),
   create: z.boolean().default(true).describe("true creates the table if it does not exist."),
   partition: z
     .record(name, z.string())
@@ -132,9 +140,21 @@ export function checkFiles(target: "parquet" | "delta", output: ParquetOutputSpe
 }
 
 /** Refuses a place where a table cannot be. */
-export function checkDelta(output: DeltaOutputSpec, refuse: Refuse): void {
+export function checkDelta(output: DeltaOutputSpec, params: Readonly<Record<string, string>>, refuse: Refuse): void {
   checkFiles("delta", output, refuse);
-  const { path, conditional_writers: isDeclared } = output;
+  const { path, mode, partition, conditional_writers: isDeclared } = output;
+  const values = new Set(Object.values(partition));
+  const apart = Object.keys(params).find(
+    (name) => isCalendarDate(params[name] ?? "") && !values.has(params[name] ?? ""),
+  );
+  if (mode === "replace" && values.size === 0) {
+    refuse(["output", "delta", "partition"], "expected the partition that a run replaces, as { ds: ${ds} }");
+  } else if (mode === "replace" && apart !== undefined) {
+    refuse(
+      ["output", "delta", "partition"],
+      `expected the date of the run, as { ${apart}: \${${apart}} }: a run of an older date would replace the rows of a newer one`,
+    );
+  }
   if (path.startsWith("s3:") && isDeclared !== true) {
     refuse(
       ["output", "delta", "conditional_writers"],

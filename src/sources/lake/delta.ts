@@ -48,7 +48,7 @@ const addAction = fileAction.extend({
   size: z.number(),
   stats: z.string().nullish(),
 });
-type AddAction = z.infer<typeof addAction>;
+export type AddAction = z.infer<typeof addAction>;
 
 const protocol = z.object({
   minReaderVersion: z.number(),
@@ -221,7 +221,8 @@ async function stateAt(
   return { ...state, version, protocol: asked, metaData: meta };
 }
 
-async function actionsOf({ reader, table }: Place, name: string): Promise<Action[]> {
+/** The actions of a version. @param name of its file in the log */
+export async function actionsOf({ reader, table }: Place, name: string): Promise<Action[]> {
   const file = `${table}/_delta_log/${name}`;
   return [...linesOf(await reader.read(file))].map((line) => parseAction(line, { table, file }));
 }

@@ -1,13 +1,14 @@
 import { spawnSync } from "node:child_process";
-import { cp, mkdir, readdir, readFile, rm, writeFile } from "node:fs/promises";
-import { join } from "node:path";
+import { cp, mkdir, readdir, readFile, rm, stat, writeFile } from "node:fs/promises";
+import { basename, join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { expectEnd, runCommand } from "../../support/cli.js";
 import { scratch, writeSpec } from "../../support/job.js";
-import { rowsOfDelta } from "../../support/lakes.js";
+import { filesOfDelta, rowsOfDelta } from "../../support/lakes.js";
 import { useFirstStores } from "../../support/clouds.js";
 import { mirror } from "../../support/s3-target.js";
 import { pythonTools } from "../../support/python-tools.js";
+import { readFiles } from "../../support/parquet.js";
 import { fixtureNamed } from "../../support/world.js";
 import { goldenRows } from "../../support/golden.js";
 
@@ -209,6 +210,93 @@ describe("a Delta table as the target", () => {
     await expectEnd(run(await writeJob()), 64, said);
     await expectEnd(runCommand(["plan", await writeJob()]), 64, said);
     expect(await readdir(table())).toEqual(["_delta_log"]);
+  });
+
+  describe("with mode replace", () => {
+    const replacing = { mode: "replace", partition: { ds: "${ds}" } };
+    const countBy = async (): Promise<Record<string, number>> => {
+      const counts: Record<string, number> = {};
+      for (const [ds, files] of Object.entries(await filesOfDelta(table()))) {
+        counts[ds] = (await readFiles(files)).length;
+      }
+      return counts;
+    };
+    /** Adds a version as another writer does. */
+    const write = async (version: number, ...actions: readonly object[]): Promise<void> => {
+      const name = `${String(version).padStart(20, "0")}.json`;
+      const lines = actions.map((action) => JSON.stringify(action));
+      await writeFile(join(table(), "_delta_log", name), lines.join("\n"));
+    };
+    const fileOf = async (ds: string): Promise<{ path: string; partitionValues: object; size: number }> => {
+      const [file = ""] = (await filesOfDelta(table()))[ds] ?? [];
+      return { path: basename(file), partitionValues: { ds }, size: (await stat(file)).size };
+    };
+    const held = { checks: { sql: { many: "count(*) > 1000" } } };
+
+    test("has the rows of the last run of each partition", async () => {
+      const spec = await writeJob(replacing);
+      await expectEnd(run(spec), 0);
+      await expectEnd(run(spec, "--param", "ds=2026-11-21"), 0);
+      await writeJob(replacing, { input: { where: "id >= 100" } });
+      await expectEnd(run(spec, "--new-run"), 0);
+      expect(await countBy()).toEqual({ "2026-11-20": 342, "2026-11-21": 442 });
+      await expectEnd(run(spec), 0);
+      expect(await countBy()).toEqual({ "2026-11-20": 342, "2026-11-21": 442 });
+    });
+
+    test("is not published over rows that others have changed since, and scored anew is", async () => {
+      const spec = await writeJob(replacing);
+      await expectEnd(run(spec), 0);
+      await expectEnd(run(spec, "--param", "ds=2026-11-21"), 0);
+      await writeJob(replacing, held);
+      await expectEnd(run(spec, "--new-run"), 67);
+      const file = await fileOf("2026-11-20");
+      await write(2, { remove: { ...file, deletionTimestamp: 1, dataChange: true } });
+      await expectEnd(runCommand(["approve", spec]), 66, "version 2 has changed its rows", "--new-run");
+      expect(await countBy()).toEqual({ "2026-11-20": 342, "2026-11-21": 442 });
+      await writeJob(replacing, { checks: {} });
+      await expectEnd(run(spec, "--new-run"), 0, "in place of");
+      expect(await countBy()).toEqual({ "2026-11-20": 442, "2026-11-21": 442 });
+    });
+
+    test("is published over files that others have joined, and beside rows that they add elsewhere", async () => {
+      const spec = await writeJob(replacing);
+      await expectEnd(run(spec), 0);
+      await expectEnd(run(spec, "--param", "ds=2026-11-21"), 0);
+      await writeJob(replacing, held);
+      await expectEnd(run(spec, "--new-run"), 67);
+      const [first, other] = [await fileOf("2026-11-20"), await fileOf("2026-11-21")];
+      await cp(join(table(), first.path), join(table(), "joined.parquet"));
+      await cp(join(table(), other.path), join(table(), "more.parquet"));
+      await write(
+        2,
+        { remove: { ...first, deletionTimestamp: 1, dataChange: false } },
+        { add: { ...first, path: "joined.parquet", modificationTime: 1, dataChange: false } },
+        { add: { ...other, path: "more.parquet", modificationTime: 1, dataChange: true } },
+      );
+      await expectEnd(runCommand(["approve", spec]), 0);
+      expect(await countBy()).toEqual({ "2026-11-20": 442, "2026-11-21": 542 });
+    });
+
+    test.each([
+      ["no partition", {}, "expected the partition that a run replaces"],
+      [
+        "a partition without the date",
+        { partition: { region: "EU" } },
+        "expected the date of the run, as { ds: ${ds} }",
+      ],
+    ])("must have the date in its partition: %s", async (_, partition, said) => {
+      await expectEnd(runCommand(["validate", await writeJob({ mode: "replace", ...partition })]), 64, said);
+    });
+
+    test("refuses a table from which nothing is removed", async () => {
+      await makeTable({
+        fields: [{ name: "ds", type: "date" }],
+        partitionColumns: ["ds"],
+        configuration: { "delta.appendOnly": "true" },
+      });
+      await expectEnd(run(await writeJob(replacing)), 64, "delta.appendOnly");
+    });
   });
 
   test("refuses NULLs in a column that takes none when a run is published", async () => {
