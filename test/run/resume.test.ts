@@ -164,7 +164,7 @@ function jobWith(dateParam: string | null, ...runs: Record<string, string>[]): O
       ({ runId: `daily-${index}`, params, dateParam, checks: null, target: { kind: "parquet" } }) as unknown as Plan,
   );
   return {
-    job: { spec: { name: "daily", params: {} }, command: () => "infer-batch run job.yaml" },
+    job: { spec: { name: "daily", params: {}, input: {} }, command: () => "infer-batch run job.yaml" },
     sink: {
       history: () =>
         Promise.resolve(plans.map((plan) => ({ plan, place: "scores.a", status: "unfinished" })).toReversed()),
