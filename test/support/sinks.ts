@@ -150,7 +150,7 @@ export function s3Sink(options: S3SinkOptions): Promise<Sink> {
     writer,
     warn,
   } as const;
-  const table = { table: uri, mode: "append", create: true, partition: {}, allowDuplicates: false };
+  const table = { table: uri, mode: "append", create: true, partition: {}, allowDuplicates: false } as const;
   return Promise.resolve(
     options.isTable === true ? openDeltaSink({ ...files, ...table }) : openParquetSink({ ...files, publish: inFolder }),
   );

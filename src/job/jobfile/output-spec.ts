@@ -145,7 +145,7 @@ export function checkDelta(output: DeltaOutputSpec, params: Readonly<Record<stri
   const { path, mode, partition, conditional_writers: isDeclared } = output;
   const values = new Set(Object.values(partition));
   const apart = Object.keys(params).find(
-    (name) => isCalendarDate(params[name] ?? "") && !values.has(params[name] ?? ""),
+    (param) => isCalendarDate(params[param] ?? "") && !values.has(params[param] ?? ""),
   );
   if (mode === "replace" && values.size === 0) {
     refuse(["output", "delta", "partition"], "expected the partition that a run replaces, as { ds: ${ds} }");

@@ -46,7 +46,7 @@ const records = (date = "2026-11-20"): Promise<string> =>
 
 /** What deltalake makes of a table: `expression` of the table `t`, as JSON. */
 function ask(expression: string): unknown {
-  const code = `import json, sys, datetime, pyarrow as pa\nfrom deltalake import DeltaTable\nt = DeltaTable(sys.argv[1])\nprint(json.dumps(${expression}))`;
+  const code = `import json, os, sys, datetime, pyarrow as pa\nfrom deltalake import DeltaTable\nt = DeltaTable(sys.argv[1])\nprint(json.dumps(${expression}), flush=True)\nos._exit(0)`;
   const { stdout, stderr, status } = spawnSync(join(bin, "python"), ["-c", code, table()], { encoding: "utf8" });
   expect(status, stderr).toBe(0);
   return JSON.parse(stdout);
