@@ -152,7 +152,8 @@ async function live(kind: LakeKind, place: Place, seed: number): Promise<number>
 const worlds = (Object.keys(places) as (keyof typeof places)[]).flatMap((name) =>
   lakeKinds.map((kind) => ({ name, kind })),
 );
-const told = torture ? worlds : worlds.filter(({ kind }, index) => kind === lakeKinds[(index >> 1) % 2]);
+const short: Readonly<Record<string, LakeKind>> = { disk: "delta", delta: "iceberg", upsert: "delta" };
+const told = torture ? worlds : worlds.filter(({ name, kind }) => short[name] === kind);
 
 s3.describe("in every place", () => {
   postgres.describe("rows of", () => {

@@ -57,7 +57,7 @@ const faults = {
 
 for (const { name, describe, server } of useFirstStores()) {
   describe(`a Delta table in ${name}`, () => {
-    test.each(firstOf(Object.entries(faults), 2))(
+    test.each(firstOf(Object.entries(faults)))(
       "has all rows of a run or none, and in the end each once, where a process %s, at any request of publishing",
       async (_, { isLast, twist }) => {
         await using proxy = await httpProxy(server().port);
