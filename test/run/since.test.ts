@@ -90,7 +90,7 @@ describe.skipIf(missing !== undefined).each(lakeKinds)(`runs with input.since of
     await lake.act("delete 3 5");
     const refused = await run(spec);
     expect(refused).toMatchObject({ code: 66, status: "failed" });
-    expect(refused.stderr).toMatch(/new_files[^]*--new-run/);
+    expect(refused.stderr).toMatch(/new_files[^]*job\.yaml --new-run/);
     expect(await ids()).toEqual(range(0, 100));
 
     const twice = await run(spec, "--new-run");

@@ -84,8 +84,8 @@ export interface WrittenTable {
 
 /** pyiceberg, which writes tables through a catalog. */
 export interface TableWriter {
-  /** make, change or tag a table: its rows, and its version. */
-  act(act: "make" | "change" | "tag" | "drop", table: string): Promise<WrittenTable>;
+  /** make, change, grow or tag a table: its rows, and its version. */
+  act(act: "make" | "change" | "grow" | "tag" | "drop", table: string): Promise<WrittenTable>;
   stop(): Promise<void>;
 }
 
