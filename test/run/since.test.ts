@@ -154,6 +154,26 @@ describe.skipIf(missing !== undefined)(`runs with input.since${skipped}`, () => 
     expect(over).toMatchObject({ code: 64 });
   });
 
+  test("a published run that was damaged is replaced with --new-run, with the same rows", async () => {
+    await using lake = await growingLake("delta", scratch.path);
+    await lake.act("append 0 100");
+    const spec = await job(lake);
+    expect(await run(spec)).toMatchObject({ code: 0 });
+    await lake.act("append 100 100");
+    const folder = join(scratch.path, "out/run=00000001");
+    const part = (await readdir(folder)).find((name) => name.startsWith("part-")) ?? "";
+    await rm(join(folder, part));
+    const refused = await run(spec);
+    expect(refused).toMatchObject({ code: 66, status: "failed" });
+    expect(refused.stderr).toMatch(/--new-run/);
+    expect(await runCommand(["plan", spec])).toMatchObject({ code: 66 });
+    const replaced = await run(spec, "--new-run");
+    expect(replaced, replaced.stderr).toMatchObject({ code: 0, status: "complete" });
+    expect(await ids()).toEqual(range(0, 100));
+    expect(await run(spec)).toMatchObject({ code: 0, status: "complete" });
+    expect(await ids()).toEqual(range(0, 200));
+  });
+
   test("two at the same time are one run, and so are two workers", async () => {
     await using lake = await growingLake("delta", scratch.path);
     const spec = await job(lake, { commit_rows: 20 });
