@@ -217,7 +217,8 @@ describe.skipIf(missing !== undefined)(`runs with input.since${skipped}`, () => 
     [{ more: { params: { ds: "${today}" } } }, /params\.ds.*no date/],
     [{ more: { params: { run: "1" } } }, /params\.run/],
     [{ more: { reuse: { key: ["id"] } } }, /reuse/],
-    [{ more: { output: { postgres: { table: "p", mode: "replace" } } } }, /mode.*append or upsert/],
+    [{ more: { output: { postgres: { table: "p", mode: "replace" } } } }, /postgres\.mode.*append/],
+    [{ more: { output: { delta: { path: "d", mode: "replace", partition: { of: "all" } } } } }, /delta\.mode.*append/],
   ])("%j is refused", async ({ input = {}, more = {} }: { input?: object; more?: object }, message) => {
     const spec = await writeLakeJob(scratch.path, {
       table: "t",
