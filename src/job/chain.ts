@@ -1,5 +1,5 @@
 import { dirname, resolve } from "node:path";
-import type { ChainPosition, Log } from "../flow/opened-job.js";
+import { type ChainPosition, type Log, silentLog } from "../flow/opened-job.js";
 import { JobError, orError } from "../base/errors.js";
 import { memoryBudget } from "../base/memory-budget.js";
 import { sha256Of } from "../base/sha256.js";
@@ -31,13 +31,11 @@ export interface RunOfChain {
   readonly chain: ChainPosition | undefined;
 }
 
-const silent: Log = { info() {}, warn() {}, debug() {} };
-
 /** How a command looks for a run that changes nothing. */
 export const looking: ChainAttempt = {
   newRun: false,
   tidies: false,
-  log: silent,
+  log: silentLog,
   signal: new AbortController().signal,
 };
 
