@@ -1,4 +1,17 @@
-import { link, lstat, mkdir, open, readdir, readFile, rename, rm, stat, unlink, writeFile } from "node:fs/promises";
+import {
+  link,
+  lstat,
+  mkdir,
+  open,
+  readdir,
+  readFile,
+  rename,
+  rm,
+  stat,
+  unlink,
+  utimes,
+  writeFile,
+} from "node:fs/promises";
 import { basename, dirname, join } from "node:path";
 import { errnoOf, type ErrorCode, JobError } from "../base/errors.js";
 import { type Created, type Digest, digestOfText, type Fence, type Stat, type Store } from "./store.js";
@@ -233,6 +246,9 @@ export function openDiskStore({ root, fs, writer, isDead }: DiskStoreOptions): S
     copy: (from, to) =>
       atDisk(`writing ${to}`, async () => {
         const outcome = await ifThere(linkOrRename(fs, from, to));
+        if (outcome === "linked") {
+          await utimes(to, new Date(), new Date()).catch(() => undefined); // another user's file keeps its time
+        }
         // Another attempt may have moved it: where there are no hard links, it was renamed.
         return outcome !== undefined || (await ifThere(fs.stat(to))) !== undefined ? "copied" : "missing";
       }),

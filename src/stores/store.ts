@@ -49,7 +49,10 @@ export interface Store {
     fence: Fence | undefined,
     signal?: AbortSignal,
   ): Promise<void>;
-  /** Gives bytes a second name, which may exist. It is durable after a `remove` or `update` in its folder. */
+  /**
+   * Gives bytes a second name, which may exist, and the time of now, by which clean-ups of tables go. It is durable after a
+   * `remove` or `update` in its folder.
+   */
   copy(from: string, to: string): Promise<"copied" | "missing">;
   /**
    * Removes files of a folder; what is gone already counts as removed. All names in the folder are durable then, also

@@ -16,10 +16,11 @@ import {
   type SchemaField,
 } from "../sources/lake/delta.js";
 import type { LakeReader } from "../sources/lake/snapshot.js";
-import { flush, namesIn, type Store } from "../stores/store.js";
+import { type Fence, flush, namesIn, type Store } from "../stores/store.js";
 import { JobError } from "../base/errors.js";
 import { mapBounded } from "../base/promises.js";
 import type { ManifestPart } from "./parquet/manifest.js";
+import { type Layout, layoutOf } from "./parquet/layout.js";
 import { eachFooter, type RunFolder } from "./parquet/parts.js";
 import { type ParquetSinkOptions, openParquetSink } from "./parquet/sink.js";
 import type { Sink } from "./target.js";
@@ -116,6 +117,11 @@ export function openDeltaSink(options: DeltaSinkOptions): Sink {
         return await sink.create(plan, insteadOf);
       }
       requireWritable(options, plan, state);
+      await requireExclusive(
+        store,
+        table,
+        fenceOf(layoutOf(options.folder, plan.runId), () => Promise.resolve()),
+      );
       const added = state?.transactions.get(appIdOf(base));
       if (added !== undefined && added >= number) {
         throw new JobError(
@@ -298,8 +304,9 @@ async function addVersion(
   const { plan } = stored;
   const { base, number } = splitRunId(plan.runId);
   const adds = await addedFiles(run, parts, partition);
-  const fence = { scope: layout.temporary, check, takesBack: () => Promise.resolve(false) };
+  const fence = fenceOf(layout, check);
   let isCopied = false;
+  await requireExclusive(log.store, table, fence);
 
   for (let tries = 0; tries < triesLimit; tries += 1) {
     await check();
@@ -350,6 +357,21 @@ async function addVersion(
       hint: "run the same command again",
     },
   );
+}
+
+/** The fence of a version: readers may have seen one that came too late. */
+function fenceOf({ temporary }: Layout, check: Fence["check"]): Fence {
+  return { scope: temporary, check, takesBack: () => Promise.resolve(false) };
+}
+
+/** @throws JobError USAGE where two writers could create the same version, and where nothing can be copied */
+async function requireExclusive(store: Store, table: string, fence: Fence): Promise<void> {
+  const shared = await store.prepare(fence);
+  if (shared !== undefined) {
+    throw new JobError("USAGE", `writing to ${table}: ${shared}, so that two writers could create one version`, {
+      hint: "keep the table on a disk with hard links, or in a store that honours conditions",
+    });
+  }
 }
 
 /** The version of a table that does not exist, in a plan. */

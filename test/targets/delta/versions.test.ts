@@ -4,7 +4,7 @@ import { describe, expect, test } from "vitest";
 import type { Plan } from "#src/run/plan/plan.js";
 import { spanAt, spanCount } from "#src/run/plan/spans.js";
 import { numberedRunId } from "#src/run/plan/identity.js";
-import type { FileSystem } from "#src/stores/disk.js";
+import { type FileSystem, nodeFileSystem } from "#src/stores/disk.js";
 import type { StoredPlan } from "#src/targets/target.js";
 import { failuresOf } from "../../support/crash.js";
 import { hookedDisk } from "../../support/hooked-disk.js";
@@ -102,6 +102,29 @@ describe("a version of a Delta table", () => {
       expect(failures).toEqual([]);
     },
   );
+
+  test("is refused where two writers could create the same one, before a run is planned", async () => {
+    await using folder = await scratchFolder();
+    const root = join(folder.path, "disk");
+    await mkdir(root);
+    const { fs } = lossyDisk(root, ["link"]);
+    const refused = attempt(join(root, "table"), fs, planFor(target));
+    await expect(refused).rejects.toMatchObject({ code: "USAGE", message: expect.stringContaining("no hard links") });
+    await using sink = deltaSink(join(root, "table"), { fs });
+    expect(await sink.find(planFor(target).runId)).toBeUndefined();
+  });
+
+  test("is not created where a run is resumed from a disk on which two writers could create the same one", async () => {
+    const table = join(scratch.path, "table");
+    await using sink = deltaSink(table);
+    const { stored, run } = await begun(sink, planFor(target));
+    await commitSpans(run, stored);
+    const link = (): Promise<never> => Promise.reject(Object.assign(new Error("EPERM"), { code: "EPERM" }));
+    await using other = deltaSink(table, { fs: { ...nodeFileSystem, link } });
+    const resumed = await beginRun(other, await other.open(stored));
+    await expect(resumed.finish()).rejects.toMatchObject({ code: "USAGE" });
+    expect(await idsIn(table)).toEqual([]);
+  });
 
   test("is created by one of many attempts that publish a run at once", async () => {
     const table = join(scratch.path, "table");
