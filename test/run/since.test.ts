@@ -258,6 +258,21 @@ describe.skipIf(missing !== undefined)(`the output of runs with input.since${ski
     expect(await ids()).toEqual([...left, ...range(200, 210)]);
   });
 
+  test("may be a Delta table, where history finds the runs", async () => {
+    await using lake = await growingLake("delta", scratch.path);
+    const spec = await job(lake, { output: { columns, delta: { path: "out" } } });
+    for (let start = 0; start < 200; start += 100) {
+      await lake.act(`append ${start} 100`);
+      expect(await run(spec)).toMatchObject({ code: 0, status: "complete" });
+    }
+    expect(await run(spec)).toMatchObject({ status: "nothing_new" });
+    const history = await runCommand(["history", spec, "--json"]);
+    expect(JSON.parse(history.stdout)).toMatchObject({ runs: [{ params: { run: "2" } }, { params: { run: "1" } }] });
+    const { runs } = JSON.parse(history.stdout) as { runs: { run_id: string }[] };
+    const stats = await runCommand(["stats", spec, "--run", runs[1]?.run_id ?? ""]);
+    expect(stats, stats.stderr).toMatchObject({ code: 0 });
+  });
+
   test("is not that of runs without it, nor the other way round", async () => {
     await using lake = await growingLake("delta", scratch.path);
     await lake.act("append 0 10");

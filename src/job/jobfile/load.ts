@@ -140,11 +140,14 @@ function below(path: string, name: string): string {
   return `${path.replace(/\/+$/, "")}/${runParam}=${name}`;
 }
 
-/** The spec of a chain, whose runs are below its output, or of one of them. */
+/** The spec of a chain, or of one of its runs, which have folders below its output or one table. */
 function ofChain(loaded: LoadedSpec, run: number | undefined): LoadedSpec {
-  const { outputPattern } = loaded;
-  const pattern = { job: below(outputPattern.job, anyValue), series: below(outputPattern.series, anyValue) };
-  const whole = { ...loaded, outputPattern: pattern, chain: { run: undefined, whole: undefined } };
+  const { job, series } = loaded.outputPattern;
+  const outputPattern =
+    loaded.spec.output.parquet === undefined
+      ? loaded.outputPattern
+      : { job: below(job, anyValue), series: below(series, anyValue) };
+  const whole = { ...loaded, outputPattern, chain: { run: undefined, whole: undefined } };
   return run === undefined ? whole : specOfRun(whole, run);
 }
 
