@@ -412,6 +412,7 @@ const unused = [
   ...[
     "path",
     "table",
+    "catalog",
     "at",
     "since",
     "on_rewrite",
@@ -424,8 +425,7 @@ const unused = [
     "spool",
   ].map((key) => ["input", key]),
   ...["endpoint", "region", "path_style", "request_payer", "timeouts"].map((key) => ["input", key]),
-  ["output", "parquet"],
-  ["output", "postgres"],
+  ...["parquet", "delta", "postgres"].map((key) => ["output", key]),
   ["challenger"],
   ["reuse"],
   ["commit_rows"],
