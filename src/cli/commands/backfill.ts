@@ -59,8 +59,7 @@ export const backfillCommand: CommandLine = {
       ["none", "failed", "completed"],
       "none",
     ],
-    "--allow-duplicates":
-      "Allow --reprocess to append to a table that is not empty; rows may then be there twice (Postgres: append)",
+    "--allow-duplicates": "Allow --reprocess to append to rows that stay; rows may then be there twice",
     "--allow-older": "Allow these runs to overwrite the rows of newer runs of this job (Postgres: upsert, replace)",
     "--json": "Print one line of JSON for each run, and one for all of them at the end",
     ...quietFlag,

@@ -31,7 +31,7 @@ export const runCommand: CommandLine = {
     "--reuse":
       "Let --new-run take the predictions of unchanged rows from the run that it replaces, as the spec's reuse says. Default: a new run scores all rows",
     "--allow-duplicates":
-      "Allow --new-run to add to rows that stay; rows may then be there twice (Postgres: append; input.since)",
+      "Allow --new-run to add to rows that stay; rows may then be there twice (append; input.since)",
     "--allow-older": "Allow this run to overwrite the rows of a newer run of this job (Postgres: upsert, replace)",
     ...providerFlag,
     "--skip-exit-code <code>": [
