@@ -2,7 +2,7 @@ import { readdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { type CliResult, runCli, runCommand } from "../support/cli.js";
-import { type GrowingLake, growingLake, lakeKinds, missing, skipped } from "../support/growing-lake.js";
+import { type GrowingLake, growingLake, lakeKinds, missing, skipped } from "../support/lake-writers.js";
 import { scratch } from "../support/job.js";
 import { writeLakeJob } from "../support/lakes.js";
 import { outputRows } from "../support/output.js";

@@ -4,19 +4,14 @@ import { basename, join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { expectEnd, runCommand } from "../../support/cli.js";
 import { scratch, writeSpec } from "../../support/job.js";
+import { bin, missing, skipped } from "../../support/lake-writers.js";
 import { filesOfDelta, rowsOfDelta } from "../../support/lakes.js";
 import { useFirstStores } from "../../support/clouds.js";
 import { mirror } from "../../support/s3-target.js";
-import { pythonTools } from "../../support/python-tools.js";
 import { readFiles } from "../../support/parquet.js";
 import { fixtureNamed } from "../../support/world.js";
 import { goldenRows } from "../../support/golden.js";
 
-const { bin, missing, skipped } = pythonTools("lakes", [
-  "pyiceberg[sql-sqlite,pyarrow]==0.12.0",
-  "deltalake==1.6.6",
-  "pyarrow==26.0.1",
-]);
 const stores = useFirstStores();
 const fixture = fixtureNamed("diabetes-mlp");
 const params = { ds: { type: "date", default: "2026-11-20" } };
