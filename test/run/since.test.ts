@@ -1,10 +1,14 @@
 import { readdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
+import { looking, ofNextRun } from "#src/job/chain.js";
+import { openLoaded } from "#src/job/open.js";
+import { readSpec } from "#src/job/reading.js";
+import { runJob } from "#src/run/run.js";
 import { type CliResult, runCli, runCommand } from "../support/cli.js";
-import { type GrowingLake, growingLake, lakeKinds, missing, skipped } from "../support/growing-lake.js";
+import { type GrowingLake, growingLake, lakeKinds, missing, skipped } from "../support/lake-writers.js";
 import { scratch } from "../support/job.js";
-import { writeLakeJob } from "../support/lakes.js";
+import { diskTable, writeLakeJob } from "../support/lakes.js";
 import { outputRows } from "../support/output.js";
 
 const columns = ["x", "id"];
@@ -195,6 +199,52 @@ describe.skipIf(missing !== undefined)(`runs with input.since${skipped}`, () => 
       workers.map(({ stderr }) => stderr).join("\n"),
     ).toEqual([0, 0]);
     expect(await ids()).toEqual(range(0, rows + 200));
+  });
+
+  test("an attempt plans the range that another one has stored first, though the table has more rows now", async () => {
+    await using lake = await growingLake("delta", scratch.path);
+    await lake.act("append 0 100");
+    const spec = await job(lake);
+    const { loaded, chain } = await ofNextRun(await readSpec(spec, { param: [] }), spec, looking);
+    await using slow = await openLoaded(loaded, spec, { chain });
+    await using source = diskTable(lake.table);
+    const { changes } = await source.list([lake.table], { changes: { from: null, to: null, onRewrite: "fail" } });
+    await chain?.claim(changes?.to ?? "", { at: "2026-11-30T00:00:00Z", writer: "killed before its plan" });
+    await lake.act("append 100 50");
+    expect(await runJob(slow)).toMatchObject({ rowsPlanned: 100 });
+    expect(await run(spec)).toMatchObject({ code: 0, status: "complete" });
+    expect(await ids()).toEqual(range(0, 150));
+  });
+
+  test("a range that is gone is stored again, and one of another table is not planned", async () => {
+    await using lake = await growingLake("delta", scratch.path);
+    const spec = await job(lake);
+    for (let start = 0; start < 200; start += 100) {
+      await lake.act(`append ${start} 100`);
+      expect(await run(spec)).toMatchObject({ code: 0 });
+    }
+    const removeRange = async (number: number): Promise<void> => {
+      const notes = await readdir(join(scratch.path, "out"), { recursive: true });
+      const note = notes.find((name) => name.includes(`-r${number}`) && name.includes("range"));
+      await rm(join(scratch.path, "out", note ?? ""));
+    };
+    await removeRange(2);
+    await lake.act("append 200 100");
+    expect(await run(spec)).toMatchObject({ code: 0, status: "already_complete" });
+    expect(await run(spec)).toMatchObject({ code: 0, status: "complete" });
+    expect(await ids()).toEqual(range(0, 300));
+
+    expect(await run(spec, "--new-run", "--allow-duplicates")).toMatchObject({ code: 0, status: "complete" });
+    await removeRange(4);
+    const other = await run(spec);
+    expect(other).toMatchObject({ code: 66, stderr: expect.stringContaining("notes of the chain") as string });
+    await rm(join(scratch.path, "out/run=00000004"), { recursive: true });
+
+    const { chain } = await ofNextRun(await readSpec(spec, { param: [] }), spec, looking);
+    await chain?.claim("5 of-another-table", { at: "2026-11-30T00:00:00Z", writer: "killed before its plan" });
+    await lake.act("append 300 100");
+    await lake.act("append 400 100");
+    expect(await run(spec)).toMatchObject({ code: 66, stderr: expect.stringContaining("another table") as string });
   });
 
   test("a folder of a run that was removed is scored again by its number", async () => {
