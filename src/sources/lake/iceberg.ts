@@ -179,10 +179,10 @@ export async function readIcebergChanges(
   const table = await openTable(reader, metadataFile);
   const { "table-uuid": uuid = "" } = table.meta;
   const [start, end] = [from, to].map((position) => (position === null ? undefined : snapshotIn(position)));
-  if ([start, end].some((each) => each !== undefined && each.uuid !== uuid)) {
+  if ([start, end].some((known) => known !== undefined && known.uuid !== uuid)) {
     throw rewritten(table.table, "it is another table than the last run has read");
   }
-  const wanted = end === undefined || end.id === noSnapshot ? { ref: "main" } : { snapshot: end.id, schemaId };
+  const wanted = end === undefined ? { ref: "main" } : { snapshot: end.id, schemaId };
   const found = snapshotOf(table, wanted);
   const position = `${found === undefined ? noSnapshot : String(found["snapshot-id"])} ${uuid}`;
   if (start === undefined || found === undefined) {
