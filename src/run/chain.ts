@@ -81,6 +81,31 @@ export async function lastLink(ledger: Ledger, chain: RunId): Promise<StoredLink
   return last;
 }
 
+/**
+ * The last run of a chain; undefined: nobody has begun it.
+ * @param requireUnused fails if the output has something else, or the folders of an attempt that begins the chain meanwhile
+ */
+export async function lastOrNone(
+  ledger: Ledger,
+  chain: RunId,
+  requireUnused: () => Promise<void>,
+): Promise<StoredLink | undefined> {
+  const last = await lastLink(ledger, chain);
+  if (last !== undefined) {
+    return last;
+  }
+  try {
+    await requireUnused();
+    return undefined;
+  } catch (error) {
+    const begun = await lastLink(ledger, chain);
+    if (begun === undefined) {
+      throw error;
+    }
+    return begun;
+  }
+}
+
 /** Stores the range of a run unless there is one. Returns the stored one, which is the first writer's. */
 export async function storeLink(
   ledger: Ledger,
