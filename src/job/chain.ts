@@ -115,7 +115,12 @@ async function askedRun(
   return runOf(loaded, specPath, attempt, link);
 }
 
-function runOf(loaded: LoadedSpec, specPath: string, attempt: ChainAttempt, { run, from, to }: LinkedRun): RunOfChain {
+function runOf(loaded: LoadedSpec, specPath: string, attempt: ChainAttempt, link: LinkedRun): RunOfChain {
+  const { run, from, to } = link;
+  const whole: ChainPosition["whole"] = (sink) => {
+    refuseTwice(loaded, sink, attempt, link);
+    return { from: null, to: null, claim: (upTo) => Promise.resolve({ from: null, to: upTo }), whole };
+  };
   return {
     loaded: loaded.chain?.run === run ? loaded : specOfRun(loaded, run),
     chain: {
@@ -125,6 +130,7 @@ function runOf(loaded: LoadedSpec, specPath: string, attempt: ChainAttempt, { ru
         await using sink = await openTarget(wholeOf(loaded), specPath, attempt);
         return await storeLink(sink.ledger, idOf(loaded), { run, from, to: upTo }, by);
       },
+      whole,
     },
   };
 }

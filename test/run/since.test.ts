@@ -178,6 +178,40 @@ describe.skipIf(missing !== undefined)(`runs with input.since${skipped}`, () => 
     expect(await ids()).toEqual(range(0, 200));
   });
 
+  test("a run whose rows were compacted and cleaned up before it was finished is replaced by one of all rows", async () => {
+    await using lake = await growingLake("delta", scratch.path);
+    const spec = await job(lake, { commit_rows: 20 });
+    const cleanUp = async (): Promise<void> => {
+      await lake.act("compact");
+      await lake.act("vacuum");
+    };
+    await lake.act("append 0 50");
+    await lake.act("append 50 50");
+    expect(await run(spec, "--worker", "0/2")).toMatchObject({ code: 0, status: "partial" });
+    await cleanUp();
+    expect(await run(spec)).toMatchObject({ code: 66 });
+    expect(await run(spec, "--new-run"), "no earlier run has rows").toMatchObject({ code: 0, status: "complete" });
+    expect(await ids()).toEqual(range(0, 100));
+    expect(await run(spec)).toMatchObject({ status: "nothing_new" });
+
+    await lake.act("append 100 50");
+    await lake.act("append 150 50");
+    expect(await run(spec, "--worker", "0/2")).toMatchObject({ code: 0, status: "partial" });
+    await lake.act("append 200 10");
+    await cleanUp();
+    expect(await run(spec)).toMatchObject({ code: 66 });
+    expect(await run(spec, "--new-run")).toMatchObject({
+      code: 64,
+      stderr: expect.stringContaining("--allow-duplicates") as string,
+    });
+    expect(await run(spec, "--new-run", "--allow-duplicates")).toMatchObject({ code: 0, status: "complete" });
+    expect(await ids()).toHaveLength(100 + 210);
+    await lake.act("append 210 10");
+    const next = await run(spec);
+    expect(next, next.stderr).toMatchObject({ code: 0, status: "complete" });
+    expect(JSON.parse(next.stdout)).toMatchObject({ rows_planned: 10 });
+  });
+
   test("two at the same time are one run, and so are two workers", async () => {
     await using lake = await growingLake("delta", scratch.path);
     const spec = await job(lake, { commit_rows: 20 });
