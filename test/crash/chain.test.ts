@@ -98,7 +98,7 @@ function moments(random: () => number): ReadonlySet<number> {
  */
 async function live(kind: LakeKind, place: Place, seed: number): Promise<number> {
   const random = randomOf(seed);
-  await using lake = await growingLake(kind, scratch.path);
+  const lake = await growingLake(kind, scratch.path);
   const spec = await writeLakeJob(scratch.path, {
     table: lake.table,
     columns,

@@ -50,7 +50,7 @@ function range(start: number, end: number): number[] {
 
 describe.skipIf(missing !== undefined).each(lakeKinds)(`runs with input.since of a table, %s${skipped}`, (kind) => {
   test("each read what is new, and nothing where nothing is", async () => {
-    await using lake = await growingLake(kind, scratch.path);
+    const lake = await growingLake(kind, scratch.path);
     const spec = await job(lake);
     expect(await run(spec)).toMatchObject({ code: 0, status: "nothing_new" });
     expect(await runFolders()).toEqual([]);
@@ -82,7 +82,7 @@ describe.skipIf(missing !== undefined).each(lakeKinds)(`runs with input.since of
   });
 
   test("are refused after a delete, until the files are read as they are, or the whole table", async () => {
-    await using lake = await growingLake(kind, scratch.path);
+    const lake = await growingLake(kind, scratch.path);
     const spec = await job(lake);
     await lake.act("append 0 100");
     expect(await run(spec)).toMatchObject({ code: 0 });
@@ -113,7 +113,7 @@ describe.skipIf(missing !== undefined)(`runs with input.since${skipped}`, () => 
   const held = { checks: { on_fail: "hold", outputs: { score: { range: [-2, -1] } } } };
 
   test("a held run stops the next one; after discard its rows come again, after discard --skip they do not", async () => {
-    await using lake = await growingLake("delta", scratch.path);
+    const lake = await growingLake("delta", scratch.path);
     await lake.act("append 0 100");
     const spec = await job(lake, held);
     expect(await run(spec)).toMatchObject({ code: 67, status: "held" });
@@ -141,7 +141,7 @@ describe.skipIf(missing !== undefined)(`runs with input.since${skipped}`, () => 
   });
 
   test("a held run is scored again with --new-run, with the same rows", async () => {
-    await using lake = await growingLake("delta", scratch.path);
+    const lake = await growingLake("delta", scratch.path);
     await lake.act("append 0 100");
     const spec = await job(lake, held);
     expect(await run(spec)).toMatchObject({ code: 67, status: "held" });
@@ -155,7 +155,7 @@ describe.skipIf(missing !== undefined)(`runs with input.since${skipped}`, () => 
   });
 
   test("two at the same time are one run, and so are two workers", async () => {
-    await using lake = await growingLake("delta", scratch.path);
+    const lake = await growingLake("delta", scratch.path);
     const spec = await job(lake, { commit_rows: 20 });
     let rows = 0;
     for (let tick = 0; tick < 3; tick += 1) {
@@ -178,7 +178,7 @@ describe.skipIf(missing !== undefined)(`runs with input.since${skipped}`, () => 
   });
 
   test("a folder of a run that was removed is scored again by its number", async () => {
-    await using lake = await growingLake("delta", scratch.path);
+    const lake = await growingLake("delta", scratch.path);
     const spec = await job(lake);
     for (let start = 0; start < 300; start += 100) {
       await lake.act(`append ${start} 100`);
@@ -220,7 +220,7 @@ describe.skipIf(missing !== undefined)(`runs with input.since${skipped}`, () => 
 
 describe.skipIf(missing !== undefined)(`the output of runs with input.since${skipped}`, () => {
   test("is erased run by run, and the next run goes on behind them", async () => {
-    await using lake = await growingLake("delta", scratch.path);
+    const lake = await growingLake("delta", scratch.path);
     const spec = await job(lake);
     for (let start = 0; start < 200; start += 100) {
       await lake.act(`append ${start} 100`);
@@ -238,7 +238,7 @@ describe.skipIf(missing !== undefined)(`the output of runs with input.since${ski
   });
 
   test("is not that of runs without it, nor the other way round", async () => {
-    await using lake = await growingLake("delta", scratch.path);
+    const lake = await growingLake("delta", scratch.path);
     await lake.act("append 0 10");
     const plain = { since: undefined };
     expect(await run(await job(lake, {}, plain))).toMatchObject({ code: 0 });
