@@ -18,7 +18,7 @@ const s3 = useS3();
 
 const columns = ["x", "id"];
 /** Runs of a chain, and processes that are killed. */
-const { ticks, kills } = torture ? { ticks: 50, kills: 20 } : { ticks: 7, kills: 5 };
+const { ticks, kills } = torture ? { ticks: 50, kills: 20 } : { ticks: 5, kills: 4 };
 
 /** Where the rows go. */
 interface Place extends AsyncDisposable {

@@ -41,7 +41,7 @@ describe("a Delta table that others write to, too", () => {
       const beside = spawn(join(bin, "python"), [script, table, "442"], { stdio: ["pipe", "pipe", "pipe"] });
       const [said, failed] = [text(beside.stdout), text(beside.stderr)];
       const random = randomOf(20);
-      const nights = torture ? 60 : 4;
+      const nights = torture ? 60 : 2;
       let kills = 0;
       for (let night = 0; night < nights; night += 1) {
         const args = ["run", spec, "--param", `ds=n${night}`];
