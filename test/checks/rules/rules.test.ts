@@ -302,6 +302,20 @@ describe("what a rule takes for a night to compare with", () => {
     expect([1500, 3000].flatMap(levelFor)).toEqual(["run pass", "run pass"]);
   });
 
+  test.each([
+    { approved: 2700, levels: { 1700: "warn", 3600: "hold", 500: "hold" } },
+    { approved: 200, levels: { 500: "hold", 1700: "hold" } }, // most faults lose rows
+  ])("more rows than usual are not held up to the $approved of an approved night", ({ approved, levels }) => {
+    const earlier = nightsBefore(28, (ago) => ({
+      rows: 980 + ((ago * 13) % 40),
+      ...(ago === 3 ? { rows: approved, isApproved: true } : {}),
+    }));
+    for (const [count, level] of Object.entries(levels)) {
+      const found = resultOf(runProfile({ rows: Number(count) }), earlier, { check: "rows" });
+      expect([count, found]).toEqual([count, [`run ${level}`]]);
+    }
+  });
+
   test("half of a weekday's rows warn where nights of weekends have as many", () => {
     const isWeekend = (ago: number): boolean => [1, 2].includes(ago % 7); // 23 November 2026 is a Monday
     const rowsOf = (ago: number): number => (isWeekend(ago) ? 440 : 980) + ((ago * 13) % 40);
