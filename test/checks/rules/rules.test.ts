@@ -428,6 +428,13 @@ test.each<[string, Tonight, RegExp]>([
     /^median 64\.\d, usually 39\.\d to 40\.\d|×1\.61: kilometres for miles\?/,
   ],
   ["thousands", { features: { age: scaled(1000) } }, /^median \d+, seen -?\d.* to \d.* \(×1000: thousands\?\)$/],
+  [
+    "a tail, where the median is as usual",
+    {
+      features: { age: numbersProfile(normals(rows, { mean: 40, deviation: 9 }).map((age) => (age < 36 ? 36 : age))) },
+    },
+    /^a tenth is below 36(\.\d+)?, usually 2\d.*; its values are /,
+  ],
   ["rows", { rows: 482 }, /^482 rows; the nearest night had 1,000 \(night-2026-\d+-\d+\), 48\.2% of it$/],
   [
     "a label",
@@ -448,4 +455,14 @@ test.each<[string, Tonight, RegExp]>([
 ])("a sentence says tonight's number and the usual ones: %s", (_, tonight, text) => {
   const [first = expect.fail()] = resultsOf(tonight);
   expect(checkOf(first).say(first, { dateOf: (runId) => runId })).toMatch(text);
+});
+
+test("a sentence has no median of a column whose quantiles are as usual, and no distance of thousands of times", () => {
+  const flags = (ones: number): ColumnProfile =>
+    numbersProfile(Array.from({ length: rows }, (_, row) => (row < ones ? 1 : 0)));
+  const of = (seed: number): Required<Columns> => ({ outputs: {}, features: { flag: flags(450 + seed) } });
+  const [first = expect.fail()] = resultsOf({ features: { flag: flags(150) } }, 28, {}, of);
+  expect(checkOf(first).say(first, { dateOf: () => "2 May" })).toBe(
+    "its values are more than 100 times as far from the nearest night (2 May) as earlier nights were from theirs",
+  );
 });
