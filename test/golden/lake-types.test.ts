@@ -2,20 +2,13 @@ import { execFileSync } from "node:child_process";
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { projectFolder, runCommand } from "../support/cli.js";
+import { runCommand } from "../support/cli.js";
 import { scratch } from "../support/job.js";
+import { lakePython, lakeScript, missing, skipped } from "../support/lake-programs.js";
 import { writeLakeJob } from "../support/lakes.js";
-import { pythonTools } from "../support/python-tools.js";
-
-const { bin, missing, skipped } = pythonTools("lakes", [
-  "pyiceberg[sql-sqlite,pyarrow]==0.12.0",
-  "deltalake==1.6.6",
-  "pyarrow==26.0.1",
-]);
 
 function allTypes(...args: readonly string[]): string {
-  const script = join(projectFolder, "test/support/lakes/all_types.py");
-  return execFileSync(join(bin, "python"), [script, ...args], { encoding: "utf8" });
+  return execFileSync(lakePython, [lakeScript("all_types.py"), ...args], { encoding: "utf8" });
 }
 
 /** In a zone that is not that of the instants. */

@@ -7,8 +7,9 @@ import { diskSource } from "#src/sources/disk.js";
 import { nameInStore, newestMetadata, readIceberg } from "#src/sources/lake/iceberg.js";
 import type { LakeSnapshot } from "#src/sources/lake/snapshot.js";
 import { readLake } from "#src/sources/lake/source.js";
-import { expectEnd, projectFolder, runCommand } from "../support/cli.js";
+import { expectEnd, runCommand } from "../support/cli.js";
 import { scratch, scratchFolder } from "../support/job.js";
+import { lakePython, lakeScript, missing, skipped } from "../support/lake-programs.js";
 import {
   avroRecordsOf,
   diskReader,
@@ -23,7 +24,6 @@ import {
   tableOf,
   writeLakeJob,
 } from "../support/lakes.js";
-import { pythonTools } from "../support/python-tools.js";
 import { randomOf } from "../support/random.js";
 import { torture } from "../support/torture.js";
 
@@ -337,18 +337,11 @@ test("damaged metadata ends as an error that says which file it is", async () =>
   expect(damaged).toBeGreaterThan(5);
 });
 
-const { bin, missing, skipped } = pythonTools("lakes", [
-  "pyiceberg[sql-sqlite,pyarrow]==0.12.0",
-  "deltalake==1.6.6",
-  "pyarrow==26.0.1",
-]);
-
 test.skipIf(missing !== undefined)(
   `tables with random histories by deltalake and pyiceberg have their rows at each of three versions${skipped}`,
   async () => {
-    const script = join(projectFolder, "test/support/lakes/histories.py");
-    const args = [script, join(scratch.path, "tables"), "0", torture ? "200" : "4"];
-    const told = execFileSync(join(bin, "python"), args, { encoding: "utf8", maxBuffer: 2 ** 28 });
+    const args = [lakeScript("histories.py"), join(scratch.path, "tables"), "0", torture ? "200" : "4"];
+    const told = execFileSync(lakePython, args, { encoding: "utf8", maxBuffer: 2 ** 28 });
     const answers = told
       .trim()
       .split("\n")

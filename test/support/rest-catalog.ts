@@ -2,13 +2,10 @@ import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import { copyFileSync, mkdtempSync, openSync, readFileSync, renameSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { delimiter, join } from "node:path";
-import { createInterface } from "node:readline";
 import { createHash } from "node:crypto";
 import { buildOnce, cacheFolder } from "./build-once.mjs";
-import { projectFolder } from "./cli.js";
+import { lakeScript, startLakeProgram } from "./lake-programs.js";
 import { credentials, freePort, untilReady } from "./s3-server.mjs";
-
-const lakes = join(projectFolder, "test/support/lakes");
 
 /** Where the jars of Iceberg's own REST catalog are, fetched once by Maven; or why there are none. */
 export function findRestCatalog(): { readonly jars: string } | { readonly missing: string } {
@@ -18,7 +15,7 @@ export function findRestCatalog(): { readonly jars: string } | { readonly missin
       return "Iceberg's REST catalog needs Java and Maven";
     }
     console.warn(`fetching Iceberg's REST catalog into ${jars}: once, 57 MB`);
-    copyFileSync(join(lakes, "rest-pom.xml"), join(making, "pom.xml"));
+    copyFileSync(lakeScript("rest-pom.xml"), join(making, "pom.xml"));
     const args = ["-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=jars"];
     const fetched = spawnSync("mvn", args, { cwd: making, encoding: "utf8" });
     if (fetched.status !== 0) {
@@ -32,7 +29,7 @@ export function findRestCatalog(): { readonly jars: string } | { readonly missin
 
 /** The compiled program: Java compiles a source anew at each start, which takes longer than the catalog itself. */
 function compileOnce(jars: string): string {
-  const source = join(lakes, "RestCatalog.java");
+  const source = lakeScript("RestCatalog.java");
   const digest = createHash("sha256").update(readFileSync(source)).digest("hex").slice(0, 12);
   const classes = join(cacheFolder(`iceberg-rest-program-${digest}`), "classes");
   buildOnce(classes, (making) => {
@@ -111,23 +108,13 @@ export interface TableWriter {
   stop(): Promise<void>;
 }
 
-export function startWriter(bin: string, catalog: string, endpoint: string): TableWriter {
+export function startWriter(catalog: string, endpoint: string): TableWriter {
   const { accessKeyId, secretAccessKey } = credentials;
-  const args = [join(lakes, "named_tables.py"), catalog, endpoint, accessKeyId, secretAccessKey];
   // versitygw refuses uploads after one whose checksum comes behind its body, on the same connection.
   const env = { ...process.env, AWS_REQUEST_CHECKSUM_CALCULATION: "when_required" };
-  const child = spawn(join(bin, "python"), args, { env, stdio: ["pipe", "pipe", "inherit"] });
-  child.stdin.on("error", () => undefined); // it has ended: `act` says so
-  const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
+  const program = startLakeProgram("named_tables.py", [catalog, endpoint, accessKeyId, secretAccessKey], env);
   return {
-    async act(act, table) {
-      child.stdin.write(`${JSON.stringify([act, table])}\n`);
-      const { value, done } = await lines.next();
-      if (done === true) {
-        throw new Error(`pyiceberg ended: ${act} ${table}`);
-      }
-      return JSON.parse(value) as WrittenTable;
-    },
-    stop: () => ended(child),
+    act: async (act, table) => JSON.parse(await program.ask(JSON.stringify([act, table]))) as WrittenTable,
+    stop: async () => await program[Symbol.asyncDispose](),
   };
 }

@@ -7,16 +7,11 @@ import { scratch, writeSpec } from "../../support/job.js";
 import { filesOfDelta, rowsOfDelta } from "../../support/lakes.js";
 import { useFirstStores } from "../../support/clouds.js";
 import { mirror } from "../../support/s3-target.js";
-import { pythonTools } from "../../support/python-tools.js";
+import { lakePython, missing, skipped } from "../../support/lake-programs.js";
 import { readFiles } from "../../support/parquet.js";
 import { fixtureNamed } from "../../support/world.js";
 import { goldenRows } from "../../support/golden.js";
 
-const { bin, missing, skipped } = pythonTools("lakes", [
-  "pyiceberg[sql-sqlite,pyarrow]==0.12.0",
-  "deltalake==1.6.6",
-  "pyarrow==26.0.1",
-]);
 const stores = useFirstStores();
 const fixture = fixtureNamed("diabetes-mlp");
 const params = { ds: { type: "date", default: "2026-11-20" } };
@@ -47,7 +42,7 @@ const records = (date = "2026-11-20"): Promise<string> =>
 /** What deltalake makes of a table: `expression` of the table `t`, as JSON. */
 function ask(expression: string): unknown {
   const code = `import json, os, sys, datetime, pyarrow as pa\nfrom deltalake import DeltaTable\nt = DeltaTable(sys.argv[1])\nprint(json.dumps(${expression}), flush=True)\nos._exit(0)`;
-  const { stdout, stderr, status } = spawnSync(join(bin, "python"), ["-c", code, table()], { encoding: "utf8" });
+  const { stdout, stderr, status } = spawnSync(lakePython, ["-c", code, table()], { encoding: "utf8" });
   expect(status, stderr).toBe(0);
   return JSON.parse(stdout);
 }
