@@ -4,12 +4,15 @@ import { createInterface } from "node:readline";
 import { projectFolder } from "./cli.js";
 import { pythonTools } from "./python-tools.js";
 
-/** deltalake and pyiceberg, and why they are not there. */
-export const { bin, missing, skipped } = pythonTools("lakes", [
+/** deltalake and pyiceberg. */
+const { bin, ...found } = pythonTools("lakes", [
   "pyiceberg[sql-sqlite,pyarrow]==0.12.0",
   "deltalake==1.6.6",
   "pyarrow==26.0.1",
 ]);
+
+/** Why they are not there. */
+export const { missing, skipped } = found;
 
 export const lakePython = join(bin, "python");
 export const lakeScript = (name: string): string => join(projectFolder, "test/support/lakes", name);
