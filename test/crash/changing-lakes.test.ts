@@ -5,7 +5,7 @@ import { describe, expect, test } from "vitest";
 import type { Plan } from "#src/run/plan/plan.js";
 import { runCli, runHere } from "../support/cli.js";
 import { scratch } from "../support/job.js";
-import { missing, skipped, startLakeProgram } from "../support/lake-programs.js";
+import { lakeWriter, missing, skipped } from "../support/lake-writers.js";
 import { expectScored, writeLakeJob } from "../support/lakes.js";
 import { randomOf } from "../support/random.js";
 import { torture } from "../support/torture.js";
@@ -22,12 +22,11 @@ interface Changing extends AsyncDisposable {
 }
 
 async function changing(kind: string, folder: string): Promise<Changing> {
-  const writer = startLakeProgram("changing.py", [kind, folder]);
+  const writer = lakeWriter("changing.py", [kind, folder]);
   return {
     table: await writer.line(),
-    async end() {
-      return (JSON.parse(await writer.ask("")) as string[]).map((row) => JSON.parse(row) as Record<string, unknown>);
-    },
+    end: async () =>
+      (JSON.parse(await writer.ask("")) as string[]).map((row) => JSON.parse(row) as Record<string, unknown>),
     [Symbol.asyncDispose]: () => writer[Symbol.asyncDispose](),
   };
 }

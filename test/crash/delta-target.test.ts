@@ -4,7 +4,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
 import { expectEnd, runCli, runHere } from "../support/cli.js";
 import { scratch, writeSpec } from "../support/job.js";
-import { missing, skipped, startLakeProgram } from "../support/lake-programs.js";
+import { lakeWriter, missing, skipped } from "../support/lake-writers.js";
 import { randomOf } from "../support/random.js";
 import { torture } from "../support/torture.js";
 import { fixtureNamed } from "../support/world.js";
@@ -29,7 +29,7 @@ describe("a Delta table that others write to, too", () => {
         commit_rows: 60,
         output: { columns: ["id"], parquet: undefined, delta: { path: table, partition: { ds: "${ds}" } } },
       });
-      await using beside = startLakeProgram("beside.py", [table, "442"]);
+      await using beside = lakeWriter("beside.py", [table, "442"]);
       const random = randomOf(20);
       const nights = torture ? 60 : 2;
       let kills = 0;

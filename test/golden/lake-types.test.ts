@@ -2,13 +2,14 @@ import { execFileSync } from "node:child_process";
 import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
-import { runCommand } from "../support/cli.js";
+import { projectFolder, runCommand } from "../support/cli.js";
 import { scratch } from "../support/job.js";
-import { lakePython, lakeScript, missing, skipped } from "../support/lake-programs.js";
+import { bin, missing, skipped } from "../support/lake-writers.js";
 import { writeLakeJob } from "../support/lakes.js";
 
 function allTypes(...args: readonly string[]): string {
-  return execFileSync(lakePython, [lakeScript("all_types.py"), ...args], { encoding: "utf8" });
+  const script = join(projectFolder, "test/support/lakes/all_types.py");
+  return execFileSync(join(bin, "python"), [script, ...args], { encoding: "utf8" });
 }
 
 /** In a zone that is not that of the instants. */

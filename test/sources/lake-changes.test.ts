@@ -1,9 +1,8 @@
 import { rename } from "node:fs/promises";
 import { describe, expect, test } from "vitest";
 import type { Listing } from "#src/sources/source.js";
-import { growingLake, lakeKinds } from "../support/growing-lake.js";
+import { growingLake, lakeKinds, missing, skipped } from "../support/lake-writers.js";
 import { scratch } from "../support/job.js";
-import { missing, skipped } from "../support/lake-programs.js";
 import { diskTable } from "../support/lakes.js";
 import { query } from "../support/parquet.js";
 

@@ -7,9 +7,9 @@ import { diskSource } from "#src/sources/disk.js";
 import { nameInStore, newestMetadata, readIceberg } from "#src/sources/lake/iceberg.js";
 import type { LakeSnapshot } from "#src/sources/lake/snapshot.js";
 import { readLake } from "#src/sources/lake/source.js";
-import { expectEnd, runCommand } from "../support/cli.js";
+import { expectEnd, projectFolder, runCommand } from "../support/cli.js";
 import { scratch, scratchFolder } from "../support/job.js";
-import { lakePython, lakeScript, missing, skipped } from "../support/lake-programs.js";
+import { bin, missing, skipped } from "../support/lake-writers.js";
 import {
   avroRecordsOf,
   diskReader,
@@ -340,8 +340,9 @@ test("damaged metadata ends as an error that says which file it is", async () =>
 test.skipIf(missing !== undefined)(
   `tables with random histories by deltalake and pyiceberg have their rows at each of three versions${skipped}`,
   async () => {
-    const args = [lakeScript("histories.py"), join(scratch.path, "tables"), "0", torture ? "200" : "4"];
-    const told = execFileSync(lakePython, args, { encoding: "utf8", maxBuffer: 2 ** 28 });
+    const script = join(projectFolder, "test/support/lakes/histories.py");
+    const args = [script, join(scratch.path, "tables"), "0", torture ? "200" : "4"];
+    const told = execFileSync(join(bin, "python"), args, { encoding: "utf8", maxBuffer: 2 ** 28 });
     const answers = told
       .trim()
       .split("\n")

@@ -1,11 +1,14 @@
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
+import { createHash } from "node:crypto";
 import { copyFileSync, mkdtempSync, openSync, readFileSync, renameSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { delimiter, join } from "node:path";
-import { createHash } from "node:crypto";
 import { buildOnce, cacheFolder } from "./build-once.mjs";
-import { lakeScript, startLakeProgram } from "./lake-programs.js";
+import { projectFolder } from "./cli.js";
+import { lakeWriter } from "./lake-writers.js";
 import { credentials, freePort, untilReady } from "./s3-server.mjs";
+
+const lakes = join(projectFolder, "test/support/lakes");
 
 /** Where the jars of Iceberg's own REST catalog are, fetched once by Maven; or why there are none. */
 export function findRestCatalog(): { readonly jars: string } | { readonly missing: string } {
@@ -15,7 +18,7 @@ export function findRestCatalog(): { readonly jars: string } | { readonly missin
       return "Iceberg's REST catalog needs Java and Maven";
     }
     console.warn(`fetching Iceberg's REST catalog into ${jars}: once, 57 MB`);
-    copyFileSync(lakeScript("rest-pom.xml"), join(making, "pom.xml"));
+    copyFileSync(join(lakes, "rest-pom.xml"), join(making, "pom.xml"));
     const args = ["-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=jars"];
     const fetched = spawnSync("mvn", args, { cwd: making, encoding: "utf8" });
     if (fetched.status !== 0) {
@@ -29,7 +32,7 @@ export function findRestCatalog(): { readonly jars: string } | { readonly missin
 
 /** The compiled program: Java compiles a source anew at each start, which takes longer than the catalog itself. */
 function compileOnce(jars: string): string {
-  const source = lakeScript("RestCatalog.java");
+  const source = join(lakes, "RestCatalog.java");
   const digest = createHash("sha256").update(readFileSync(source)).digest("hex").slice(0, 12);
   const classes = join(cacheFolder(`iceberg-rest-program-${digest}`), "classes");
   buildOnce(classes, (making) => {
@@ -103,18 +106,18 @@ export interface WrittenTable {
 
 /** pyiceberg, which writes tables through a catalog. */
 export interface TableWriter {
-  /** make, change or tag a table: its rows, and its version. */
-  act(act: "make" | "change" | "tag" | "drop", table: string): Promise<WrittenTable>;
+  /** make, change, grow or tag a table: its rows, and its version. */
+  act(act: "make" | "change" | "grow" | "tag" | "drop", table: string): Promise<WrittenTable>;
   stop(): Promise<void>;
 }
 
 export function startWriter(catalog: string, endpoint: string): TableWriter {
   const { accessKeyId, secretAccessKey } = credentials;
+  const args = [catalog, endpoint, accessKeyId, secretAccessKey];
   // versitygw refuses uploads after one whose checksum comes behind its body, on the same connection.
-  const env = { ...process.env, AWS_REQUEST_CHECKSUM_CALCULATION: "when_required" };
-  const program = startLakeProgram("named_tables.py", [catalog, endpoint, accessKeyId, secretAccessKey], env);
+  const writer = lakeWriter("named_tables.py", args, { AWS_REQUEST_CHECKSUM_CALCULATION: "when_required" });
   return {
-    act: async (act, table) => JSON.parse(await program.ask(JSON.stringify([act, table]))) as WrittenTable,
-    stop: async () => await program[Symbol.asyncDispose](),
+    act: async (act, table) => JSON.parse(await writer.ask(JSON.stringify([act, table]))) as WrittenTable,
+    stop: async () => await writer[Symbol.asyncDispose](),
   };
 }
