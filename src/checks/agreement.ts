@@ -111,29 +111,27 @@ export interface Flip {
   readonly rows: number;
 }
 
-/** How the rows of two sides match by their keys. A is the earlier side. */
+/** How the rows of two sides match by their keys, under the names of JSON. A is the earlier side. */
 export interface MatchedRows {
-  readonly rowsA: number;
-  readonly rowsB: number;
-  /** The number of rows whose key is in one side only. */
-  readonly onlyA: number;
-  readonly onlyB: number;
+  readonly rows_a: number;
+  readonly rows_b: number;
+  /** The number of rows whose key is in A only, and in B only. */
+  readonly rows_gone: number;
+  readonly rows_added: number;
   /** The number of keys that are once in each side. Their rows are compared. */
-  readonly matched: number;
+  readonly rows_compared: number;
   /** Of those, the number of rows that differ in a column. */
-  readonly changed: number;
+  readonly rows_changed: number;
   /** The number of keys that are several times in a side, and of those that are not as often in the other one. */
-  readonly repeated: number;
-  readonly uneven: number;
+  readonly keys_repeated: number;
+  readonly keys_uneven: number;
   /** Some repeated keys with their numbers of rows. */
-  readonly examples: readonly { readonly key: string; readonly a: number; readonly b: number }[];
+  readonly repeated: readonly { readonly key: string; readonly a: number; readonly b: number }[];
 }
 
 /** Which rows are joined, and when two values count as equal. */
 export interface JoinRequest {
   readonly key: readonly string[];
-  /** Whether the key is the number of a row, which no other row of its side has. */
-  readonly isNumbered: boolean;
   readonly columns: readonly string[];
   /** Columns of A that are shown of the rows that differ most. */
   readonly shown: readonly string[];
@@ -141,13 +139,12 @@ export interface JoinRequest {
   readonly tolerance: number;
 }
 
-/** A span as a file on this machine, which lasts until the next one is requested. `rowStart`: its first row in the run. */
-export interface NumberedSpan {
-  readonly path: string;
-  readonly rowStart: number;
-}
-
+/** How two sets of predictions agree. */
 export interface Agreement {
   readonly rows: MatchedRows;
-  readonly columns: ReadonlyMap<string, Measures>;
+  /** By column. */
+  readonly columns: readonly (readonly [string, Measures])[];
+  /** Columns that are not compared. */
+  readonly apart: MatchedColumns["apart"];
+  readonly tolerance: number;
 }

@@ -1,5 +1,6 @@
-import { type Agreement, type MatchedColumns, matchColumns, comparableKind } from "../checks/agreement.js";
-import type { OutputRows } from "../columns/types.js";
+import { type Agreement, type JoinRequest, comparableKind, matchColumns } from "../checks/agreement.js";
+import type { Evaluated, EvaluationRequest } from "../checks/evaluation.js";
+import type { ColumnType, OutputRows } from "../columns/types.js";
 import type { FoundModel, ModelFile } from "../models/places/place.js";
 import type { Plan } from "./plan/plan.js";
 import { spanAt, spanCount, spansOf } from "./plan/spans.js";
@@ -9,51 +10,55 @@ import { JobError, reworded } from "../base/errors.js";
 import { wholeInput, type SeenShards, readShards } from "./input.js";
 import { type PlanningInput, planRun } from "./planning.js";
 import { openUnpublished } from "./score-without-publishing.js";
-import { predictedColumns } from "./second-job.js";
-import { rowNumberColumn } from "../models/binding/contract.js";
-import type { Sink } from "../targets/target.js";
+import { outputColumns, rowNumberColumn } from "../models/binding/contract.js";
+import type { RunSink, Sink } from "../targets/target.js";
 import { count } from "../base/shown-numbers.js";
 import { isWhole } from "./attempt.js";
 import { partitionsOf } from "./plan/partitions.js";
 import type { LocalParts, StoredTable } from "./lifecycle/span-record.js";
 import { findPlanned, openOwn } from "./resume.js";
-import type { Evaluated, EvaluationRequest } from "../checks/evaluation.js";
 
 /* Two sets of rows: predictions of two models, of two runs or tables, and of a run with its labels. */
 
-/** The comparison of two models on the same rows. A is `one`. */
+type Columns = readonly { readonly name: string; readonly type: ColumnType }[];
+
+/** Compares the rows that a joiner has, in the columns that both sides have. */
+export async function compareColumns(
+  joiner: RowJoiner,
+  [a = [], b = []]: readonly Columns[],
+  { names, ...request }: Omit<JoinRequest, "columns"> & { readonly names?: Parameters<typeof matchColumns>[2] },
+): Promise<Agreement> {
+  const { compared, apart } = matchColumns(a, b, names);
+  const found = await joiner.compare({ ...request, columns: compared });
+  return { ...found, apart, tolerance: request.tolerance };
+}
+
+/** Returns the columns that the model predicts. */
+export function predictedColumns({ contract }: Plan): ReturnType<typeof outputColumns> {
+  const predicted = new Set(contract.outputs.map(({ column }) => column));
+  return outputColumns(contract).filter(({ name }) => predicted.has(name));
+}
+
+/** The comparison of two models on the same rows; what JSON has is under its names. */
 export interface Comparison extends Agreement {
   /** The number of rows of the input, and of its first rows, which were read. */
-  readonly input: number;
-  readonly read: number;
-  readonly one: ModelSpeed;
-  readonly other: ModelSpeed;
-  readonly apart: MatchedColumns["apart"];
+  readonly rows_input: number;
+  readonly rows_read: number;
+  readonly a: ModelSpeed;
+  readonly b: ModelSpeed;
   /** Where a row of the run is. */
-  readonly placeOf: (row: number) => { readonly shard: string; readonly row: number } | undefined;
+  readonly placeOf: (row: number) => { readonly shard: string; readonly row: number };
 }
 
 export interface ModelSpeed {
   /** The model as messages name it. */
-  readonly name: string;
+  readonly model: string;
   readonly sha256: string;
-  readonly sizeBytes: number;
+  readonly size_bytes: number;
   readonly provider: string;
-  readonly batchRows: number;
-  /**
-   * The speed of all sessions together, from the median time of a batch inside the model; undefined: no batch was
-   * scored.
-   */
-  readonly rowsPerSecond: number | undefined;
-}
-
-interface CompareOptions {
-  readonly one: ComparedModel;
-  readonly other: ComparedModel;
-  /** The limit of rows to score, from the beginning of the input. */
-  readonly limit: number;
-  /** The largest difference of two numbers that count as equal. */
-  readonly tolerance: number;
+  readonly batch_rows: number;
+  /** The speed of all sessions together, from the median time of a batch inside the model; null: no batch was scored. */
+  readonly rows_per_second: number | null;
 }
 
 /** Rows of a span: so many are scored at once. */
@@ -67,45 +72,39 @@ const repeatedMs = 2000;
 const defaultBatchRows = { cpu: 1024, others: 4096 };
 
 /**
- * Scores the first rows of the job's input with two models, one after the other, and compares the predictions. Both may not
- * fit into the memory of a GPU, and a process can have only one session on WebGPU.
+ * Scores the first `limit` rows of the job's input with two models, one after the other, and compares the predictions. Both
+ * may not fit into the memory of a GPU, and a process can have only one session on WebGPU.
  */
 export async function compareModels(
   opened: OpenedJob,
-  joiner: RowJoiner,
-  options: CompareOptions,
+  models: readonly [ComparedModel, ComparedModel],
+  { limit, tolerance }: { readonly limit: number; readonly tolerance: number },
 ): Promise<Comparison> {
   const comparing = withoutChecks(opened);
-  const { limit, tolerance, one, other } = options;
   const { folders, shards: listed } = await wholeInput(comparing.job, comparing.input);
   await using decoder = await comparing.input.openDecoder(folders);
+  await using joiner = await opened.queries.openRowJoiner([]);
   const shards = await readShards(comparing, decoder, listed);
   const input = { decoder, shards, listed, limit };
-  const a = await scoreModel(comparing, input, one, (rows) => joiner.add("a", rows));
-  const b = await scoreModel(comparing, input, other, (rows) => joiner.add("b", rows));
+  const a = await scoreModel(comparing, input, models[0], (rows) => joiner.add("a", rows));
+  const b = await scoreModel(comparing, input, models[1], (rows) => joiner.add("b", rows));
 
-  const { compared, apart } = matchColumns(predictedColumns(a.plan.contract), predictedColumns(b.plan.contract));
-  const shown = a.plan.contract.passthrough.map(({ column }) => column);
-  const key = [rowNumberColumn.name];
+  const spans = spansOf(a.plan);
+  const agreement = await compareColumns(joiner, [a.plan, b.plan].map(predictedColumns), {
+    key: [rowNumberColumn.name],
+    shown: a.plan.contract.passthrough.map(({ column }) => column),
+    tolerance,
+  });
   return {
-    input: shards.rows,
-    read: Math.min(limit, shards.rows),
-    placeOf: placesIn(a.plan),
-    apart,
-    one: a.speed,
-    other: b.speed,
-    ...(await joiner.compare({ key, isNumbered: true, columns: compared, shown, tolerance })),
-  };
-}
-
-function placesIn(plan: Plan): Comparison["placeOf"] {
-  const spans = spansOf(plan);
-  return (row) => {
-    if (row >= plan.input.rows) {
-      return undefined;
-    }
-    const { shard, row: inShard } = spans.locate(row);
-    return { shard: shard.uri, row: inShard };
+    rows_input: shards.rows,
+    rows_read: Math.min(limit, shards.rows),
+    a: a.speed,
+    b: b.speed,
+    ...agreement,
+    placeOf(row) {
+      const { shard, row: inShard } = spans.locate(row);
+      return { shard: shard.uri, row: inShard };
+    },
   };
 }
 
@@ -176,10 +175,10 @@ async function scoreModel(
   // The median batch, which a few delayed ones do not change.
   const perRow = batches.map(({ rows, ms }) => ms / rows).toSorted((left, right) => left - right);
   const msPerRow = perRow[Math.floor(perRow.length / 2)] ?? 0;
-  const { name, sha256, sizeBytes } = compared.model;
-  const sessions = engine.local?.sessions ?? 1;
-  const rowsPerSecond = msPerRow === 0 ? undefined : Math.round((sessions * 1000) / msPerRow);
-  return { plan, speed: { name, sha256, sizeBytes, provider: engine.provider, batchRows, rowsPerSecond } };
+  const { name: model, sha256, sizeBytes: size_bytes } = compared.model;
+  const rows_per_second = msPerRow === 0 ? null : Math.round(((engine.local?.sessions ?? 1) * 1000) / msPerRow);
+  const { provider } = engine;
+  return { plan, speed: { model, sha256, size_bytes, provider, batch_rows: batchRows, rows_per_second } };
 }
 
 /** A model on this machine. */
@@ -219,18 +218,7 @@ export interface DiffSide {
   readonly predicted?: readonly string[];
 }
 
-/** How two sets of rows differ. A is the one that B is compared with. */
-export interface Difference extends Agreement {
-  readonly a: string;
-  readonly b: string;
-  readonly key: readonly string[];
-  readonly apart: MatchedColumns["apart"];
-}
-
-interface DiffOptions {
-  /** Columns that together identify a row. */
-  readonly key: readonly string[];
-  readonly tolerance: number;
+export interface DiffOptions extends Pick<JoinRequest, "key" | "tolerance"> {
   /** Columns that say nothing about the rows, such as the run that scored them. */
   readonly ignored: readonly string[];
 }
@@ -240,28 +228,23 @@ export async function diffRows(
   joiner: RowJoiner,
   [a, b]: readonly [DiffSide, DiffSide],
   { key, tolerance, ignored }: DiffOptions,
-): Promise<Difference> {
-  const ofA = columnsOf(a, await joiner.load("a", a.rows), key);
-  const ofB = columnsOf(b, await joiner.load("b", b.rows), key);
-  refuseTextsAsNumbers([a, b], key);
+): Promise<Agreement> {
   const left = new Set([...key, ...ignored]);
-  const { compared, apart } = matchColumns(typed(ofA, left), typed(ofB, left));
-  const agreement = await joiner.compare({ key, isNumbered: false, columns: compared, shown: key, tolerance });
-  return { a: a.name, b: b.name, key, apart, ...agreement };
-}
-
-/** The columns of a side, which has all key columns. */
-function columnsOf({ name }: DiffSide, columns: readonly RowColumn[], key: readonly string[]): readonly RowColumn[] {
-  if (columns.length === 0) {
-    throw new JobError("USAGE", `comparing ${name}: it has no rows`);
+  const typed: Columns[] = [];
+  for (const [side, { name, rows }] of [["a", a] as const, ["b", b] as const]) {
+    const columns = await joiner.load(side, rows);
+    if (columns.length === 0) {
+      throw new JobError("USAGE", `comparing ${name}: it has no rows`);
+    }
+    requireColumns(`comparing ${name}: it has`, columns, key);
+    typed.push(
+      columns.flatMap((column) =>
+        column.type === undefined || left.has(column.name) ? [] : [{ name: column.name, type: column.type }],
+      ),
+    );
   }
-  const missing = key.find((wanted) => !columns.some((column) => column.name === wanted));
-  if (missing !== undefined) {
-    throw new JobError("USAGE", `comparing ${name}: it has no column ${missing}`, {
-      hint: `name the columns that identify a row with --key; it has ${columns.map((column) => column.name).join(", ")}`,
-    });
-  }
-  return columns;
+  refuseTextsAsNumbers([a, b], key);
+  return await compareColumns(joiner, typed, { key, shown: key, tolerance });
 }
 
 function refuseTextsAsNumbers(sides: readonly [DiffSide, DiffSide], key: readonly string[]): void {
@@ -279,19 +262,27 @@ function refuseTextsAsNumbers(sides: readonly [DiffSide, DiffSide], key: readonl
   }
 }
 
-type Typed = Parameters<typeof matchColumns>[0];
-
-function typed(columns: readonly RowColumn[], left: ReadonlySet<string>): Typed {
-  return columns.flatMap(({ name, type }) => (type === undefined || left.has(name) ? [] : [{ name, type }]));
-}
-
 /**
- * Opens the latest run of a job's params for a comparison: a published one, or one whose spans are all committed, such
- * as a held one.
+ * Opens a table of the job's database for a comparison; without a name, the latest run of the job's params: a published one,
+ * or one whose spans are all committed, such as a held one.
  * @param key the columns that may be its key
- * @throws JobError USAGE for another run, and for one whose rows cannot be told from those of others
+ * @throws JobError USAGE where the target is no database, for another run, and for one whose rows cannot be told from those
+ *   of others
  */
-export async function openDiffSide(job: Job, sink: Sink, key: readonly string[]): Promise<DiffSide> {
+export async function openDiffSide(
+  { job, sink }: { readonly job: Job; readonly sink: Sink },
+  key: readonly string[],
+  table?: string,
+): Promise<DiffSide> {
+  if (table !== undefined) {
+    const rows = await sink.table?.read(table, key);
+    if (rows === undefined) {
+      throw new JobError("USAGE", `comparing table ${table}: the job writes files`, {
+        hint: "to compare two folders: infer-batch diff out/new --against out/old --key customer_id",
+      });
+    }
+    return { name: table, rows };
+  }
   const stored = await findPlanned(job, sink, "comparing");
   const { plan } = stored;
   const run = await openOwn(job, sink, stored);
@@ -302,9 +293,14 @@ export async function openDiffSide(job: Job, sink: Sink, key: readonly string[])
     const hint = "only a run with all of its rows can be compared";
     throw new JobError("USAGE", `comparing run ${plan.runId}: ${found}`, { hint });
   }
-  const rows = await run.read(key);
+  return await sideOf(run, key);
+}
+
+/** The rows of a run as a side. @param key the columns that may be its key */
+export async function sideOf(run: RunSink, key: readonly string[]): Promise<DiffSide> {
+  const { plan } = run;
   const predicted = plan.contract.outputs.map(({ column }) => column);
-  return { name: plan.runId, rows, ofRun: columnsOfRun(plan), predicted };
+  return { name: plan.runId, rows: await run.read(key), ofRun: columnsOfRun(plan), predicted };
 }
 
 /** The columns that are copied from folder names in which the spec has a param. */
@@ -318,77 +314,46 @@ function columnsOfRun({ contract, params, input: { shards } }: Plan): string[] {
 }
 
 /**
- * Opens a table of the job's database for a comparison.
- * @param key its key columns
- * @throws JobError USAGE where the target is no database
- */
-export async function openDiffTable(sink: Sink, table: string, key: readonly string[]): Promise<DiffSide> {
-  const rows = await sink.table?.read(table, key);
-  if (rows === undefined) {
-    throw new JobError("USAGE", `comparing table ${table}: the job writes files`, {
-      hint: "to compare two folders: infer-batch diff out/new --against out/old --key customer_id",
-    });
-  }
-  return { name: table, rows };
-}
-
-/** The predictions of a model for a night, judged. */
-export interface JudgedModel extends Evaluated {
-  readonly model: string;
-  readonly prediction: string;
-}
-
-export interface EvaluatedNight {
-  /** The date of the night; "": one was asked for. */
-  readonly night: string;
-  readonly models: readonly JudgedModel[];
-}
-
-/**
  * Judges the predictions of a run by the labels that were loaded as B; undefined: the run has no rows.
  * @throws JobError USAGE for columns that are not there
  */
 export async function judgeSide(
   joiner: RowJoiner,
   { side, labels }: { readonly side: DiffSide; readonly labels: readonly RowColumn[] },
-  request: Omit<EvaluationRequest, "prediction"> & { readonly prediction: string | undefined },
-): Promise<Omit<JudgedModel, "model"> | undefined> {
+  request: Omit<EvaluationRequest, "prediction"> & { readonly prediction?: string | undefined },
+): Promise<Evaluated | undefined> {
   const columns = await joiner.load("a", side.rows);
   if (columns.length === 0) {
     return undefined;
   }
   const { key, date, by } = request;
-  for (const [what, those, needed] of [
-    [`run ${side.name}`, columns, key] as const,
-    ["the labels", labels, date === undefined ? key : [...key, date.column]] as const,
-  ]) {
-    const missing = needed.find((name) => !those.some((column) => column.name === name));
-    if (missing !== undefined) {
-      throw new JobError("USAGE", `evaluating ${side.name}: ${what} have no column ${missing}`, {
-        hint: `name the columns that identify a row with --key; there are ${those.map(({ name }) => name).join(", ")}`,
-      });
-    }
-  }
+  requireColumns(`evaluating ${side.name}: the run has`, columns, key);
+  requireColumns(`evaluating ${side.name}: the labels have`, labels, date === undefined ? key : [...key, date.column]);
   if (by !== undefined && ![...columns, ...labels].some(({ name }) => name === by)) {
     throw new JobError("USAGE", `evaluating ${side.name}: neither the run nor the labels have column ${by}`);
   }
-  const prediction = request.prediction ?? onlyNumbers(side, columns);
-  return { prediction, ...(await joiner.evaluate({ ...request, prediction })) };
+  return await joiner.evaluate({ ...request, prediction: request.prediction ?? onlyNumbers(side, columns) });
 }
 
 /** The only predicted column with numbers, or the only one. */
 function onlyNumbers({ name, predicted = [] }: DiffSide, columns: readonly RowColumn[]): string {
-  const numbers = columns.filter(
-    (column) =>
-      predicted.includes(column.name) &&
-      column.type !== undefined &&
-      comparableKind(column.type, column.type) === "numbers",
+  const numbers = columns.flatMap(({ name: column, type }) =>
+    predicted.includes(column) && type !== undefined && comparableKind(type, type) === "numbers" ? [column] : [],
   );
-  const [one, ...more] = numbers.length > 0 ? numbers.map((column) => column.name) : predicted;
+  const [one, ...more] = numbers.length > 0 ? numbers : predicted;
   if (one === undefined || more.length > 0) {
     throw new JobError("USAGE", `evaluating ${name}: it is not clear which column is judged`, {
       hint: `name one with --prediction: ${predicted.join(", ")}`,
     });
   }
   return one;
+}
+
+function requireColumns(act: string, columns: readonly RowColumn[], wanted: readonly string[]): void {
+  const missing = wanted.find((name) => !columns.some((column) => column.name === name));
+  if (missing !== undefined) {
+    throw new JobError("USAGE", `${act} no column ${missing}`, {
+      hint: `name the columns that identify a row with --key; there are ${columns.map(({ name }) => name).join(", ")}`,
+    });
+  }
 }

@@ -40,10 +40,21 @@ test("evaluate judges the nights of a range by a CSV file, leaves out one withou
     ["mae", "rmse", "bias"].map((figure) => `2026-11-26 ${figure}`),
   );
 
-  const { stdout } = await evaluate(...range, "--by", "parity");
+  const [page, gauges] = [join(scratch.path, "page.html"), join(scratch.path, "labels.prom")];
+  const { stdout } = await evaluate(...range, "--by", "parity", "--html", page, "--metrics", gauges);
   expect(stdout).toContain(`score judged by value in ${labels}\n`);
   expect(stdout).toMatch(/2026-11-20 +odd +150 +150 +150 +[\d.]+ +[\d.]+ +-?[\d.]+\n/);
   expect(stdout).toMatch(/2026-11-26: MAE is [\d.]+, on the nights before [\d.]+ to [\d.]+\n/);
+  const written = await readFile(page, "utf8");
+  expect(written).toMatch(/<tr><th>2026-11-20<\/th><td>odd<\/td><td>150<\/td><td>150<\/td>/);
+  expect(written).toMatch(/<p>2026-11-26: MAE is [\d.]+, on the nights before /);
+  const metrics = await readFile(gauges, "utf8");
+  const [{ mae }] = nights.at(-1)?.models as [Night["models"][number]];
+  const of = 'night="2026-11-26",model="champion"';
+  expect(metrics).toContain(`{batch_job="nightly",${of},slice="",figure="mae"} ${mae}\n`);
+  expect(metrics).toContain(`{batch_job="nightly",${of},slice="odd",figure="rows_labelled"} 150\n`);
+  const elsewhere = await evaluate(...range, "--html", join(labels, "page.html"));
+  expect([elsewhere.code, elsewhere.stderr]).toEqual([0, expect.stringMatching(/writing .*labels\.csv\/page\.html: /)]);
 
   const one = ["--param", "ds=2026-11-20"];
   expect(await evaluate("--param", "ds=2026-11-25")).toMatchObject({

@@ -25,10 +25,10 @@ async function measured(
   const columns = { a: [{ name: "score", type: a }], b: [{ name: "score", type: b }] };
   const found = await compareRows(
     { connection, memoryBytes: 2 ** 30, columns },
-    { key: ["_row"], isNumbered: true, columns: ["score"], shown: [], tolerance },
+    { key: ["_row"], columns: ["score"], shown: [], tolerance },
   );
   connection.closeSync();
-  return found.columns.get("score");
+  return new Map(found.columns).get("score");
 }
 
 const float32s = (values: readonly (readonly [number | string, number | string])[]) =>

@@ -261,7 +261,7 @@ function output(name: string, measures: Measures, tolerance: number): Html {
 `;
 }
 
-function rowsTable([first = "", ...heads]: readonly string[], rows: readonly (readonly string[])[]): Html {
+export function rowsTable([first = "", ...heads]: readonly string[], rows: readonly (readonly string[])[]): Html {
   const lines = rows.map(
     ([name = "", ...cells]) => html`<tr><th>${name}</th>${cells.map((cell) => html`<td>${cell}</td>`)}</tr>`,
   );
