@@ -2,11 +2,21 @@ import { scaleOf } from "../columns/value-text.js";
 import { type ColumnType, showType } from "../columns/types.js";
 import { isElementType } from "../columns/values.js";
 
+/** How both models of a run are called. */
+export const modelNames = ["champion", "challenger"] as const;
+
 /** Which columns of two sets of predictions are compared. */
 export interface MatchedColumns {
-  readonly compared: readonly string[];
+  readonly compared: readonly JoinedColumn[];
   /** Columns that cannot be compared, with the reason. */
   readonly apart: readonly { readonly name: string; readonly reason: string }[];
+}
+
+/** A column of both sides, whose types are comparable. */
+export interface JoinedColumn {
+  readonly name: string;
+  readonly a: ColumnType;
+  readonly b: ColumnType;
 }
 
 interface TypedColumn {
@@ -18,24 +28,25 @@ interface TypedColumn {
 export function matchColumns(
   ofA: readonly TypedColumn[],
   ofB: readonly TypedColumn[],
-  [a, b]: readonly [string, string] = ["A", "B"],
+  names?: typeof modelNames,
 ): MatchedColumns {
-  const others = new Map(ofB.map((column) => [column.name, column]));
-  const compared: string[] = [];
+  const [a, b] = names?.map((name) => `the ${name}`) ?? ["A", "B"];
+  const compared: JoinedColumn[] = [];
   const apart: { name: string; reason: string }[] = [];
+  const others = new Map(ofB.map(({ name, type }) => [name, type]));
   for (const { name, type } of ofA) {
     const match = others.get(name);
     others.delete(name);
     if (match === undefined) {
       apart.push({ name, reason: `only ${a} has it (${showType(type)})` });
-    } else if (comparableKind(type, match.type) === undefined) {
-      const [typeA, typeB] = [showType(type), showType(match.type)];
+    } else if (comparableKind(type, match) === undefined) {
+      const [typeA, typeB] = [showType(type), showType(match)];
       apart.push({ name, reason: typeA === typeB ? `of type ${typeA}` : `${typeA} in ${a}, ${typeB} in ${b}` });
     } else {
-      compared.push(name);
+      compared.push({ name, a: type, b: match });
     }
   }
-  const rest = [...others.values()].map(({ name, type }) => ({ name, reason: `only ${b} has it (${showType(type)})` }));
+  const rest = [...others].map(([name, type]) => ({ name, reason: `only ${b} has it (${showType(type)})` }));
   return { compared, apart: [...apart, ...rest] };
 }
 
@@ -132,7 +143,7 @@ export interface MatchedRows {
 /** Which rows are joined, and when two values count as equal. */
 export interface JoinRequest {
   readonly key: readonly string[];
-  readonly columns: readonly string[];
+  readonly columns: readonly JoinedColumn[];
   /** Columns of A that are shown of the rows that differ most. */
   readonly shown: readonly string[];
   /** The largest difference of two numbers that count as equal. */

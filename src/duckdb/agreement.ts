@@ -1,17 +1,10 @@
-import { comparableKind, type DifferentRow, type Flip, type Measures } from "../checks/agreement.js";
+import { comparableKind, type DifferentRow, type Flip, type JoinedColumn, type Measures } from "../checks/agreement.js";
 import { type Scalar, showCell, valueAt } from "../checks/golden-rows.js";
 import type { ColumnType } from "../columns/types.js";
 import { exactText, floorToScale, scaleOf, withPoint } from "../columns/value-text.js";
 import { assertNever } from "../base/errors.js";
 import type { DuckDBConnection } from "./instance.js";
 import { readColumn } from "./vectors.js";
-
-/** A column of both sides, whose types are comparable. */
-export interface JoinedColumn {
-  readonly name: string;
-  readonly a: ColumnType;
-  readonly b: ColumnType;
-}
 
 export type IndexedColumn = JoinedColumn & { readonly index: number };
 

@@ -1,8 +1,8 @@
 import type { Agreement, JoinRequest, MatchedRows, Measures } from "../checks/agreement.js";
-import type { ColumnType, OutputRows, SourceColumn } from "../columns/types.js";
+import type { OutputRows, SourceColumn } from "../columns/types.js";
 import { JobError } from "../base/errors.js";
 import { rowNumberColumn } from "../models/binding/contract.js";
-import type { RunRows, StoredSpans } from "../run/lifecycle/span-record.js";
+import type { LocalParts, RunRows, StoredColumn, StoredSpans, StoredTable } from "../run/lifecycle/span-record.js";
 import { beyondSql, distanceSql, type IndexedColumn, measureColumn, numbersOf } from "./agreement.js";
 import type { DuckDBConnection } from "./instance.js";
 import { readColumns } from "./parquet-schema.js";
@@ -12,7 +12,7 @@ import { appendRows, createTable } from "./vectors.js";
 type JoinSide = "a" | "b";
 
 /** A column of a table. Type undefined: no type that is known. */
-type JoinColumn = Pick<SourceColumn, "name" | "type">;
+type JoinColumn = Pick<SourceColumn, "name" | "type"> & Pick<StoredColumn, "hasNumbers">;
 
 /**
  * Two tables of rows, `a` and `b`, in a DuckDB, which spills what does not fit in memory. A key column that is NULL
@@ -25,34 +25,28 @@ export interface RowJoin {
   readonly columns: Record<JoinSide, readonly JoinColumn[]>;
 }
 
-interface LoadedRows {
-  readonly groups: AsyncIterable<readonly string[]>;
-  /** The columns of CSV files without a header; absent: the files are Parquet, or their first lines name the columns. */
-  readonly columns?: readonly { readonly name: string; readonly type: ColumnType }[];
-  /** Whether the files are CSV files whose first lines name the columns, all of which are texts. */
-  readonly isNamed?: boolean;
-}
-
 /** Loads files into a table, a group at a time, in place of what was in it, and returns its columns. */
 export async function loadRows(
   { connection, columns }: RowJoin,
   side: JoinSide,
-  { groups, columns: typed, isNamed = false }: LoadedRows,
+  rows: StoredTable | LocalParts,
 ): Promise<readonly JoinColumn[]> {
+  const { groups, isNamed = false } = rows;
+  const typed = "columns" in rows ? rows.columns : undefined;
   columns[side] = []; // there may be no files
   async function* queries(): AsyncGenerator<string> {
     for await (const paths of groups) {
       const named = isNamed
         ? `read_csv(${quotePaths(paths)}, header = true, all_varchar = true)`
         : `read_parquet(${quotePaths(paths)}, hive_partitioning = false)`;
-      const rows = `SELECT * FROM ${typed === undefined ? named : csvRows(typed, paths)}`;
+      const sql = `SELECT * FROM ${typed === undefined ? named : csvRows(typed, paths)}`;
       if (columns[side].length === 0 && isNamed) {
-        const names = (await connection.run(`${rows} LIMIT 0`)).columnNames();
+        const names = (await connection.run(`${sql} LIMIT 0`)).columnNames();
         columns[side] = names.map((name) => ({ name, type: "utf8" }));
       } else if (columns[side].length === 0) {
         columns[side] = typed ?? (await readColumns(connection, paths[0] ?? ""));
       }
-      yield rows;
+      yield sql;
     }
   }
   await fill(connection, side, queries());
@@ -168,7 +162,7 @@ export async function compareRows(join: RowJoin, request: JoinRequest): Promise<
   }
   const keys = await sharedKey(join, key);
   const names = keys.map((_, index) => `k${index}`);
-  const compared = request.columns.map((name, index) => ({ name, index, ...typesOf(join, name) }));
+  const compared = request.columns.map((column, index) => ({ ...column, index }));
   await joinPasses(join, keys, compared, request);
 
   const beyond = compared.map((column) =>
@@ -191,17 +185,6 @@ export async function compareRows(join: RowJoin, request: JoinRequest): Promise<
 /** Whether a key is the number of a row, which no other row of its side has. */
 function isNumbered(key: readonly string[]): boolean {
   return key.length === 1 && key[0] === rowNumberColumn.name;
-}
-
-function typesOf({ columns }: RowJoin, name: string): Pick<IndexedColumn, "a" | "b"> {
-  const typeIn = (side: JoinSide): ColumnType => {
-    const type = columns[side].find((column) => column.name === name)?.type;
-    if (type === undefined) {
-      throw new RangeError(`column ${name} has no type that is known`);
-    }
-    return type;
-  };
-  return { a: typeIn("a"), b: typeIn("b") };
 }
 
 /**
@@ -306,11 +289,16 @@ export async function sharedKey(join: RowJoin, key: readonly string[]): Promise<
     key.map(async (name, index) => {
       const [a = "", b = "", both = ""] = [ofA[index], ofB[index], shared[index]];
       const value = quoteName(name);
-      if (a === b) {
+      const [inA, inB] = [["a", a] as const, ["b", b] as const].map(([side, type]) =>
+        join.columns[side].some((column) => column.name === name && column.hasNumbers) ? "a number" : type,
+      );
+      if (inA === inB) {
         return value;
       }
       const floats = [a, b].filter((type) => type === "FLOAT" || type === "DOUBLE");
-      const isText = both === "VARCHAR" && floats.length > 0;
+      const isText =
+        (both === "VARCHAR" && floats.length > 0) ||
+        ([inA, inB].includes("a number") && [a, b].join() === "VARCHAR,VARCHAR");
       // A larger float may have been any number that is rounded to it.
       const most = `2 ** ${floats.includes("FLOAT") ? 24 : 53}`;
       const isLarge = `abs(${value}::DOUBLE) > ${most} AND isfinite(${value}::DOUBLE)`;
@@ -322,9 +310,13 @@ export async function sharedKey(join: RowJoin, key: readonly string[]): Promise<
         );
         if (isText || typeof inexact === "string") {
           const reason = isText ? "equal numbers may have different texts" : `${String(inexact)} would be rounded`;
-          throw new JobError("USAGE", `comparing the rows: key column ${name} is ${a} in A and ${b} in B: ${reason}`, {
-            hint: "compare tables or folders in which it has the same type, or name other columns with --key",
-          });
+          throw new JobError(
+            "USAGE",
+            `comparing the rows: key column ${name} is ${inA} in A and ${inB} in B: ${reason}`,
+            {
+              hint: "compare tables or folders in which it has the same type, or name other columns with --key",
+            },
+          );
         }
       }
       return `CAST(${value} AS ${both})`;

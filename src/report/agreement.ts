@@ -1,11 +1,8 @@
 import { count, showCount, percent } from "../base/shown-numbers.js";
 import { fitTable } from "./table.js";
-import type { Agreement, DifferentRow, Measures } from "../checks/agreement.js";
+import { type Agreement, type DifferentRow, type Measures, modelNames } from "../checks/agreement.js";
 import { timeText, withNanos } from "../columns/value-text.js";
 import type { RunComparison } from "../run/lifecycle/erasure.js";
-
-/** How both models of a run are called. */
-export const modelNames = ["champion", "challenger"] as const;
 
 type Names = readonly [a: string, b: string];
 

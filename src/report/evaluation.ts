@@ -105,5 +105,11 @@ export function evaluationMetrics({ nights }: Evaluation, job: string): string {
     ),
   );
   const help = "How right the predictions of the last night with labels are, by model, slice and figure";
-  return gaugeText({ name: "infer_batch_evaluation", help, samples }, { batch_job: job, night: last?.night ?? "" });
+  const about = [{ labels: { night: last?.night ?? "" }, value: 1 }];
+  return [
+    { name: "infer_batch_evaluation_info", help: "1; its label is the last night with labels", samples: about },
+    { name: "infer_batch_evaluation", help, samples },
+  ]
+    .map((gauge) => gaugeText(gauge, { batch_job: job }))
+    .join("");
 }

@@ -1,4 +1,10 @@
-import { type Agreement, type JoinRequest, comparableKind, matchColumns } from "../checks/agreement.js";
+import {
+  type Agreement,
+  type JoinRequest,
+  comparableKind,
+  matchColumns,
+  type modelNames,
+} from "../checks/agreement.js";
 import type { Evaluated, EvaluationRequest } from "../checks/evaluation.js";
 import type { ColumnType, OutputRows } from "../columns/types.js";
 import type { FoundModel, ModelFile } from "../models/places/place.js";
@@ -10,7 +16,7 @@ import { JobError, reworded } from "../base/errors.js";
 import { wholeInput, type SeenShards, readShards } from "./input.js";
 import { type PlanningInput, planRun } from "./planning.js";
 import { openUnpublished } from "./score-without-publishing.js";
-import { outputColumns, rowNumberColumn } from "../models/binding/contract.js";
+import { predictedColumns, rowNumberColumn } from "../models/binding/contract.js";
 import type { RunSink, Sink } from "../targets/target.js";
 import { count } from "../base/shown-numbers.js";
 import { isWhole } from "./attempt.js";
@@ -26,17 +32,11 @@ type Columns = readonly { readonly name: string; readonly type: ColumnType }[];
 export async function compareColumns(
   joiner: RowJoiner,
   [a = [], b = []]: readonly Columns[],
-  { names, ...request }: Omit<JoinRequest, "columns"> & { readonly names?: Parameters<typeof matchColumns>[2] },
+  { names, ...request }: Omit<JoinRequest, "columns"> & { readonly names?: typeof modelNames },
 ): Promise<Agreement> {
   const { compared, apart } = matchColumns(a, b, names);
   const found = await joiner.compare({ ...request, columns: compared });
   return { ...found, apart, tolerance: request.tolerance };
-}
-
-/** Returns the columns that the model predicts. */
-export function predictedColumns({ contract }: Plan): ReturnType<typeof outputColumns> {
-  const predicted = new Set(contract.outputs.map(({ column }) => column));
-  return outputColumns(contract).filter(({ name }) => predicted.has(name));
 }
 
 /** The comparison of two models on the same rows; what JSON has is under its names. */
@@ -90,11 +90,15 @@ export async function compareModels(
   const b = await scoreModel(comparing, input, models[1], (rows) => joiner.add("b", rows));
 
   const spans = spansOf(a.plan);
-  const agreement = await compareColumns(joiner, [a.plan, b.plan].map(predictedColumns), {
-    key: [rowNumberColumn.name],
-    shown: a.plan.contract.passthrough.map(({ column }) => column),
-    tolerance,
-  });
+  const agreement = await compareColumns(
+    joiner,
+    [a, b].map(({ plan }) => predictedColumns(plan.contract)),
+    {
+      key: [rowNumberColumn.name],
+      shown: a.plan.contract.passthrough.map(({ column }) => column),
+      tolerance,
+    },
+  );
   return {
     rows_input: shards.rows,
     rows_read: Math.min(limit, shards.rows),
@@ -212,10 +216,8 @@ export interface DiffSide {
   readonly name: string;
   /** A table with its columns, or Parquet files. */
   readonly rows: StoredTable | LocalParts;
-  /** Columns that have the value of a param in all rows, such as the date of the folder; default: none is known. */
-  readonly ofRun?: readonly string[];
-  /** Columns that the model predicts; default: they are not known. */
-  readonly predicted?: readonly string[];
+  /** The plan of the run; absent: they are of no run. */
+  readonly plan?: Plan;
 }
 
 export interface DiffOptions extends Pick<JoinRequest, "key" | "tolerance"> {
@@ -243,23 +245,7 @@ export async function diffRows(
       ),
     );
   }
-  refuseTextsAsNumbers([a, b], key);
   return await compareColumns(joiner, typed, { key, shown: key, tolerance });
-}
-
-function refuseTextsAsNumbers(sides: readonly [DiffSide, DiffSide], key: readonly string[]): void {
-  for (const name of key) {
-    const kinds = sides.map(({ rows }) => {
-      const column = "columns" in rows ? rows.columns.find((one) => one.name === name) : undefined;
-      return column?.hasNumbers === true ? "a number" : column?.type === "utf8" ? "a text" : undefined;
-    });
-    if (kinds.includes("a number") && kinds.includes("a text")) {
-      const found = `key column ${name} is ${kinds.join(" in A and ")} in B: equal numbers may have different texts`;
-      throw new JobError("USAGE", `comparing the rows: ${found}`, {
-        hint: "compare a table in which it has the same type, or name other columns with --key",
-      });
-    }
-  }
 }
 
 /**
@@ -298,17 +284,14 @@ export async function openDiffSide(
 
 /** The rows of a run as a side. @param key the columns that may be its key */
 export async function sideOf(run: RunSink, key: readonly string[]): Promise<DiffSide> {
-  const { plan } = run;
-  const predicted = plan.contract.outputs.map(({ column }) => column);
-  return { name: plan.runId, rows: await run.read(key), ofRun: columnsOfRun(plan), predicted };
+  return { name: run.plan.runId, rows: await run.read(key), plan: run.plan };
 }
 
-/** The columns that are copied from folder names in which the spec has a param. */
-function columnsOfRun({ contract, params, input: { shards } }: Plan): string[] {
-  const values = new Set(Object.values(params));
-  const [shard] = shards;
-  const folders = shard === undefined ? new Map<string, string>() : partitionsOf(shard.uri);
-  return contract.passthrough
+/** The columns that are copied from folder names in which the spec has a param, such as a date. */
+export function columnsOfRun({ plan }: DiffSide): string[] {
+  const values = new Set(Object.values(plan?.params ?? {}));
+  const folders = partitionsOf(plan?.input.shards[0]?.uri ?? "");
+  return (plan?.contract.passthrough ?? [])
     .filter(({ source: { partition, path } }) => partition === true && values.has(folders.get(path[0] ?? "") ?? ""))
     .map(({ column }) => column);
 }
@@ -336,7 +319,8 @@ export async function judgeSide(
 }
 
 /** The only predicted column with numbers, or the only one. */
-function onlyNumbers({ name, predicted = [] }: DiffSide, columns: readonly RowColumn[]): string {
+function onlyNumbers({ name, plan }: DiffSide, columns: readonly RowColumn[]): string {
+  const predicted = plan?.contract.outputs.map(({ column }) => column) ?? [];
   const numbers = columns.flatMap(({ name: column, type }) =>
     predicted.includes(column) && type !== undefined && comparableKind(type, type) === "numbers" ? [column] : [],
   );

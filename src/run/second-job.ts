@@ -1,16 +1,17 @@
-import { rowNumberColumn } from "../models/binding/contract.js";
+import { modelNames } from "../checks/agreement.js";
+import { predictedColumns, rowNumberColumn } from "../models/binding/contract.js";
 import type { Plan } from "./plan/plan.js";
 import { spanCount } from "./plan/spans.js";
 import type { RunRows } from "./lifecycle/span-record.js";
-import type { Models, OpenedJob } from "../flow/opened-job.js";
+import type { OpenedJob } from "../flow/opened-job.js";
 import { comparisonDocument, verdictDocument } from "../stores/ledger.js";
-import type { RunSink, StoredPlan } from "../targets/target.js";
+import type { RunSink } from "../targets/target.js";
 import { challengerKeys } from "../job/jobfile/model-spec.js";
 import { usualKey } from "../job/jobfile/job-spec.js";
 import { JobError, messageOf, reworded } from "../base/errors.js";
 import type { Source } from "../sources/source.js";
 import { isWhole } from "./attempt.js";
-import { compareColumns, predictedColumns } from "./compare.js";
+import { compareColumns } from "./compare.js";
 import { plannedFiles } from "./input.js";
 
 /** Opens the job that scores the same rows with the challenger, into a place beside the output. */
@@ -98,28 +99,23 @@ async function scoreRows(
   const input = { ...second.input, source: ofPlan };
   const run = async (newRun: boolean): Promise<unknown> =>
     await runJob({ ...second, job, input, attempt: { ...attempt, newRun } });
+
+  const stored = await sink.find(job.base);
+  const last = stored?.plan;
+  let isOutdated = last !== undefined;
+  if (last !== undefined && stored?.pruned === undefined && last.erasure === undefined && hasSameRows(last, plan)) {
+    // A run that is complete asks neither a registry nor a server.
+    const { model, version } = await second.models.resolveModel();
+    isOutdated = model.sha256 !== last.model.sha256 || version !== last.model.version;
+  }
   try {
-    await run(await isOutdated(second.models, await sink.find(job.base), plan));
+    await run(isOutdated);
   } catch (error) {
     if (!(error instanceof JobError) || error.exitCode !== 66) {
       throw error;
     }
     await run(true);
   }
-}
-
-/** Whether the last run of the challenger has no predictions of it for the rows of a plan. */
-async function isOutdated({ resolveModel }: Models, stored: StoredPlan | undefined, plan: Plan): Promise<boolean> {
-  if (stored === undefined) {
-    return false;
-  }
-  const { plan: last, pruned } = stored;
-  if (pruned !== undefined || last.erasure !== undefined || !hasSameRows(last, plan)) {
-    return true;
-  }
-  // A run that is complete asks neither a registry nor a server.
-  const { model, version } = await resolveModel();
-  return model.sha256 !== last.model.sha256 || version !== last.model.version;
 }
 
 /** Whether two runs are of the same rows, in the same spans. */
@@ -164,12 +160,16 @@ async function storeResult({ job, sink, queries }: OpenedJob, champion: RunSink,
   await using joiner = await queries.openRowJoiner([a.files.folder, b.files.folder]);
   const missed = await joiner.loadRuns(a, b);
   const shown = (usual.length > 0 ? usual : copied).slice(0, mostShown);
-  const agreement = await compareColumns(joiner, [champion.plan, challenger.plan].map(predictedColumns), {
-    key,
-    shown,
-    tolerance: spec.challenger?.tolerance ?? 0,
-    names: ["the champion", "the challenger"],
-  });
+  const agreement = await compareColumns(
+    joiner,
+    [champion, challenger].map(({ plan }) => predictedColumns(plan.contract)),
+    {
+      key,
+      shown,
+      tolerance: spec.challenger?.tolerance ?? 0,
+      names: modelNames,
+    },
+  );
   const { uri: model, sha256, version = null } = challenger.plan.model;
   const about = { model, sha256, version, place: second.sink.target };
   const rows = { ...agreement.rows, repeated: [] }; // names no row

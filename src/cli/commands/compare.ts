@@ -18,7 +18,8 @@ import { showBytes, showCount, count } from "../../base/shown-numbers.js";
 import { fitTable } from "../../report/table.js";
 import { type ComparedModel, type Comparison, compareModels } from "../../run/compare.js";
 import { openPinnedModel, openTokenizers } from "../../run/model.js";
-import type { Models, OpenedJob, PlacedSpec } from "../../flow/opened-job.js";
+import type { ModelFile } from "../../models/places/place.js";
+import type { OpenedJob } from "../../flow/opened-job.js";
 import { isObjectUri, modelUriProblem, objectUriProblem } from "../../job/jobfile/uri.js";
 import { JobError } from "../../base/errors.js";
 import type { SafeIo } from "../io.js";
@@ -53,7 +54,9 @@ interface CompareCommandOptions extends JobOptions {
 /** Scores the first rows of a job with two models, and prints how fast they are and how far they agree. */
 async function compare(spec: string, options: CompareCommandOptions, io: SafeIo): Promise<CommandAnswer> {
   await using opened = await openJob(spec, options, { log: createWarningLog(io.stderr) });
-  const { placeOf, ...comparison } = await compareModels(opened, await resolveCompared(opened, options.model), options);
+  const [a, b] = comparedUris(options.model);
+  const models = [await modelAt(opened, a), await modelAt(opened, b)] as const;
+  const { placeOf, ...comparison } = await compareModels(opened, models, options);
   const { rows: _rows, columns: _columns, apart: _apart, tolerance: _tolerance, ...about } = comparison;
   return {
     json: () => ({
@@ -64,59 +67,40 @@ async function compare(spec: string, options: CompareCommandOptions, io: SafeIo)
   };
 }
 
-/**
- * Resolves two models for a comparison: both given ones, or the spec's and the given one. Paths start from this process's
- * folder.
- * @throws JobError USAGE, and those of `ModelSource.resolve`
- */
-async function resolveCompared(
-  opened: OpenedJob,
-  uris: readonly string[],
-): Promise<readonly [ComparedModel, ComparedModel]> {
+/** The models to compare: both given ones, or that of the spec, which is undefined, and the given one. */
+function comparedUris(uris: readonly string[]): readonly [string | undefined, string] {
   const [first = "", second, ...more] = uris;
   if (more.length > 0) {
     throw new JobError("USAGE", `comparing models: ${uris.length} are given, and two can be compared`, {
       hint: "--model A --model B; with one --model, it is compared with the model of the spec",
     });
   }
-  for (const uri of uris) {
-    requireModelUri(uri);
-  }
-  if (second === undefined) {
-    requireModelPath(opened.job.spec, "compare measures models on this machine", {
-      hint: "name two models with --model; or name one under `challenger` in the spec: each run compares it with the served model",
-    });
-  }
-  return second === undefined
-    ? [await ownModel(opened.job, opened.models), await resolveGiven(opened, first)]
-    : [await resolveGiven(opened, first), await resolveGiven(opened, second)];
+  return second === undefined ? [undefined, first] : [first, second];
 }
 
-function requireModelUri(uri: string): void {
+/**
+ * Finds a model; without a URI, that of the spec. Paths start from this process's folder.
+ * @throws JobError USAGE, and those of `ModelSource.resolve`
+ */
+async function modelAt(opened: OpenedJob, uri: string | undefined): Promise<ComparedModel> {
+  const { job, models, reporter, attempt } = opened;
+  const { spec } = job;
+  if (uri === undefined) {
+    requireModelPath(spec, "compare measures models on this machine", {
+      hint: "name two models with --model; or name one under `challenger` in the spec: each run compares it with the served model",
+    });
+    const { model, ...about } = await openPinnedModel(job, models);
+    return { ...about, model: model as ModelFile, isGiven: false };
+  }
   const problem = modelUriProblem(uri) ?? (isObjectUri(uri) ? objectUriProblem(uri) : undefined);
   if (uri === "" || problem !== undefined) {
     throw new JobError("USAGE", `reading --model ${uri}: ${problem ?? "it names no model"}`, {
       hint: "name a file, or a URI that model.path accepts",
     });
   }
-}
-
-async function ownModel(job: PlacedSpec, models: Models): Promise<ComparedModel> {
-  const { model, ...about } = await openPinnedModel(job, models);
-  if (!("path" in model)) {
-    throw new TypeError(`${model.name} is on a server`);
-  }
-  return { ...about, model, isGiven: false };
-}
-
-/** A given model takes the inputs of the spec, and so its tokenizers. */
-async function resolveGiven(opened: OpenedJob, path: string): Promise<ComparedModel> {
-  const { job, models } = opened;
-  const { spec } = job;
-  const services = attemptServices(spec, opened.reporter.log, opened.attempt.signal);
-  const folder = process.cwd();
-  // `model.sha256` pins the spec's own model only.
-  const { file, ...about } = await resolveModel({ ...spec.model, path, sha256: undefined }, { folder, ...services });
+  const services = { folder: process.cwd(), ...attemptServices(spec, reporter.log, attempt.signal) };
+  // It takes the inputs of the spec, and so its tokenizers; `model.sha256` pins the spec's own model only.
+  const { file, ...about } = await resolveModel({ ...spec.model, path: uri, sha256: undefined }, services);
   return { ...about, model: { ...file, tokenizers: await openTokenizers(job, models) }, isGiven: true };
 }
 

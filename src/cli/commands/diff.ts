@@ -10,7 +10,7 @@ import { isRunId, paramTexts } from "../../run/plan/identity.js";
 import { agreementTables, comparedFields } from "../../report/agreement.js";
 import { showCount, count } from "../../base/shown-numbers.js";
 import { fitTable } from "../../report/table.js";
-import { type DiffOptions, type DiffSide, diffRows, openDiffSide } from "../../run/compare.js";
+import { type DiffOptions, type DiffSide, columnsOfRun, diffRows, openDiffSide } from "../../run/compare.js";
 import type { Log } from "../../flow/opened-job.js";
 import { usualKey } from "../../job/jobfile/job-spec.js";
 import type { LoadedSpec } from "../../job/jobfile/load.js";
@@ -80,7 +80,8 @@ async function diffRuns(spec: string, options: DiffCommandOptions, io: SafeIo): 
     });
   }
   // A date in which the runs differ would make each row another one.
-  const ofRun = sides[1].ofRun?.filter((name) => sides[0].ofRun?.includes(name)) ?? [];
+  const ofA = columnsOfRun(sides[0]);
+  const ofRun = columnsOfRun(sides[1]).filter((name) => ofA.includes(name));
   const key = options.key ?? keys.filter((name) => !ofRun.includes(name));
   const { output, reuse } = loaded.spec;
   const unlike = [...(output.lineage ? lineageColumns : []), ...(reuse === undefined ? [] : [reuseColumn])];

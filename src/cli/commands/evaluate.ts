@@ -8,7 +8,7 @@ import { writeReport } from "../../job/reporting.js";
 import type { EvaluatedNight } from "../../checks/evaluation.js";
 import { findRange, rangeValues, stepOf } from "../../run/series/backfill.js";
 import type { Plan } from "../../run/plan/plan.js";
-import { modelNames } from "../../report/agreement.js";
+import { modelNames } from "../../checks/agreement.js";
 import { evaluationJson, evaluationMetrics, evaluationText, showEvaluation } from "../../report/evaluation.js";
 import { judgeSide, openDiffSide, sideOf } from "../../run/compare.js";
 import { openSecondJob, openSecondRun } from "../../run/second-job.js";
