@@ -60,7 +60,7 @@ export function agreementLine(measures: Measures, tolerance: number): string {
 
 /** How two sides agree under JSON names. @param rowFields what is known of a row besides its values */
 export function comparedFields(
-  { rows: { repeated, ...rows }, columns, apart }: Agreement,
+  { rows, columns, apart }: Agreement,
   [a, b]: Names,
   rowFields: (row: DifferentRow) => Readonly<Record<string, unknown>>,
 ): object {
@@ -74,7 +74,6 @@ export function comparedFields(
   });
   return {
     ...rows,
-    ...(repeated.length > 0 && { repeated }),
     outputs: Object.fromEntries(columns.map(([name, measures]) => [name, fieldsOf(measures)])),
     not_compared: Object.fromEntries(apart.map(({ name, reason }) => [name, reason])),
   };

@@ -79,7 +79,7 @@ async function joined(
   const score = { name: "score", type: "float32" } as const;
   const { rows } = await compareRows(
     { connection: watched(connection, statements), memoryBytes, columns: { a: [score], b: [score] } },
-    { key, columns: ["score"], shown: [], tolerance: 0 },
+    { key, columns: [{ name: "score", a: "float32", b: "float32" }], shown: [], tolerance: 0 },
   );
   return { ...rows, passes: statements.filter((sql) => sql.startsWith("INSERT INTO joined")).length };
 }
