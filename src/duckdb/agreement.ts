@@ -41,8 +41,11 @@ export function distanceSql({ a: typeA, b: typeB }: JoinedColumn, a: string, b: 
       ELSE ${infinite} END::DOUBLE`;
   }
   const [u, v] = [`${a}::DOUBLE[]`, `${b}::DOUBLE[]`];
-  const dot = (one: string, other: string): string => `list_dot_product(${one}, ${other})`;
-  const cosine = `${dot(u, v)} / sqrt(${dot(u, u)} * ${dot(v, v)})`;
+  const [product, square] = [
+    `list_dot_product(${u}, ${v})`,
+    `list_dot_product(${u}, ${u}) * list_dot_product(${v}, ${v})`,
+  ];
+  const cosine = `${product} / sqrt(${square})`;
   return `CASE WHEN ${a} IS NULL AND ${b} IS NULL THEN NULL WHEN ${u} = ${v} THEN 0.0
     WHEN len(${a}) = len(${b}) AND len(${a}) > 0 AND list_count(${a}) = len(${a}) AND list_count(${b}) = len(${b})
       AND isfinite(${cosine}) THEN 1 - greatest(-1.0, least(1.0, ${cosine}))
@@ -178,15 +181,16 @@ async function mostDifferent(
     select: [`${number}::DOUBLE`, d, ...keys],
     rest: `ORDER BY ${d} DESC, ${number} LIMIT ${shownRows}`,
   });
-  return rows.map(({ one, other, about: [row, distance, ...texts] }) => ({
-    row: Number(row),
-    distance: distance === Number.POSITIVE_INFINITY ? null : Number(distance),
-    one,
-    other,
-    ...(shown.length > 0 && {
-      keys: Object.fromEntries(shown.map(({ name }, at) => [name, texts[at] as string | null])),
-    }),
-  }));
+  return rows.map(({ one, other, about: [row, distance, ...texts] }) => {
+    const named = shown.map(({ name }, at) => [name, texts[at] as string | null]);
+    return {
+      row: Number(row),
+      distance: distance === Number.POSITIVE_INFINITY ? null : Number(distance),
+      one,
+      other,
+      keys: named.length === 0 ? undefined : Object.fromEntries(named),
+    };
+  });
 }
 
 /** The pairs of different labels that occur most, the most frequent first. */
@@ -271,12 +275,14 @@ export const deciles = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9];
 /** Of texts, so many values have bins of their own. */
 const mostTexts = 50;
 
+/** The finite values of a column, as `v`. */
+function finiteSql(value: string): string {
+  return `(SELECT ${value} AS v FROM joined WHERE isfinite(${value}::DOUBLE))`;
+}
+
 /** The population stability index of two columns, in bins that end at the deciles of the first one. */
 async function stabilityOfNumbers(connection: DuckDBConnection, [a, b]: readonly [string, string]): Promise<number> {
-  const finite = (value: string): string => `isfinite(${value}::DOUBLE)`;
-  await connection.run(
-    `CREATE OR REPLACE TEMP TABLE sorted AS SELECT ${a} AS v FROM joined WHERE ${finite(a)} ORDER BY v`,
-  );
+  await connection.run(`CREATE OR REPLACE TEMP TABLE sorted AS FROM ${finiteSql(a)} ORDER BY v`);
   const places = deciles.map((share) => `floor(${share} * n)::BIGINT`).join(", ");
   const edges = await connection.runAndReadAll(
     `SELECT DISTINCT v::VARCHAR, typeof(v), v FROM sorted, (SELECT count(*) AS n FROM sorted)
@@ -284,8 +290,7 @@ async function stabilityOfNumbers(connection: DuckDBConnection, [a, b]: readonly
   );
   // As texts, in which no number is rounded.
   const passed = edges.getRows().map(([edge, type]) => `('${String(edge)}'::${String(type)} <= v)::TINYINT`);
-  const bins = (value: string): string =>
-    `SELECT ${["0", ...passed].join(" + ")} AS bin FROM (SELECT ${value} AS v FROM joined WHERE ${finite(value)})`;
+  const bins = (value: string): string => `SELECT ${["0", ...passed].join(" + ")} AS bin FROM ${finiteSql(value)}`;
   return await stability(connection, passed.length + 1, [bins(a), bins(b)]);
 }
 

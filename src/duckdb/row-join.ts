@@ -101,11 +101,11 @@ export async function loadRuns(join: RowJoin, a: RunRows, b: RunRows): Promise<R
  * Loads the spans of A, and numbers its rows: within a span they are in order, and they are the rows that B has or has
  * rejected, without those that A has rejected.
  */
-async function loadNumbered(join: RowJoin, { spans }: StoredSpans, { rowCount, commitRows }: RunRows): Promise<void> {
+async function loadNumbered(join: RowJoin, files: StoredSpans, { rowCount, commitRows }: RunRows): Promise<void> {
   const { connection, columns } = join;
   columns.a = [];
   async function* queries(): AsyncGenerator<string> {
-    for await (const { span, path } of spans()) {
+    for await (const { span, path } of files.spans()) {
       columns.a = columns.a.length === 0 ? await readColumns(connection, path) : columns.a;
       yield `SELECT *, ${span}::BIGINT AS _span_of_run FROM read_parquet(${quotePath(path)}, hive_partitioning = false, file_row_number = true)`;
     }

@@ -1,7 +1,7 @@
 import { readFileSync, statSync } from "node:fs";
 import { open, readdir } from "node:fs/promises";
 import { dirname, join, parse, resolve } from "node:path";
-import type { DiffSide } from "../run/compare.js";
+import type { DiffSide } from "../run/two-sets.js";
 import type { SpecContext } from "./jobfile/fill-document.js";
 import { type LoadedSpec, loadSpec } from "./jobfile/load.js";
 import { secretFile } from "./jobfile/secrets.js";

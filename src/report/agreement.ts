@@ -68,7 +68,7 @@ export function comparedFields(
     kind,
     ...figures,
     ...(kind === "labels" && {
-      flips: flips.map(({ one, other, rows: count }) => ({ [a]: one, [b]: other, rows: count })),
+      flips: flips.map((flip) => ({ [a]: flip.one, [b]: flip.other, rows: flip.rows })),
     }),
     most_different: most.map((row) => ({ ...rowFields(row), [a]: row.one, [b]: row.other, distance: row.distance })),
   });

@@ -21,7 +21,7 @@ export interface ShownEvaluation {
 }
 
 export function showEvaluation({ labels, label, threshold, nights }: Evaluation): ShownEvaluation {
-  const judged = nights.flatMap(({ night, models }) => models.map((model) => ({ night, ...model })));
+  const judged = nights.flatMap(({ night, models }) => models.map((model) => Object.assign({ night }, model)));
   const nameOf = (model: string): string => (judged.some((each) => each.model !== model) ? model : "");
   const names = [...new Set(judged.flatMap(({ all }) => Object.keys(all.values)))];
   const cells = ({ rows, rows_labelled: labelled, rows_judged: both, values }: Figures): string[] => [
@@ -29,7 +29,7 @@ export function showEvaluation({ labels, label, threshold, nights }: Evaluation)
     ...names.map((name) => figure(values[name] ?? Number.NaN)),
   ];
   const lines = judged.flatMap(({ night, model, all, by }) =>
-    [["", all] as const, ...by].map(([slice, figures]) => [night, nameOf(model), slice, ...cells(figures)]),
+    [["", all] as const, ...by].map(([slice, figures]) => [night, nameOf(model), slice].concat(cells(figures))),
   );
   const head = [
     "night",
@@ -80,8 +80,12 @@ export function evaluationText(evaluation: Evaluation, width: number | undefined
   return [...lines, ...notes];
 }
 
+/** As JSON, NaN is null. */
+function flat({ values, ...rest }: Figures): object {
+  return { ...rest, ...values };
+}
+
 export function evaluationJson({ nights, ...about }: Evaluation): object {
-  const flat = ({ values, ...rest }: Figures): object => ({ ...rest, ...values }); // as JSON, NaN is null
   const judged = nights.map(({ night, models }) => ({
     night,
     models: models.map(({ all, by, ...rest }) => ({
@@ -97,7 +101,7 @@ export function evaluationJson({ nights, ...about }: Evaluation): object {
 export function evaluationMetrics({ nights }: Evaluation, job: string): string {
   const last = nights.findLast(({ models }) => models.some(({ all }) => all.rows_judged > 0));
   const samples = (last?.models ?? []).flatMap(({ model, all, by }) =>
-    [["", all] as const, ...by].flatMap(([slice, { values, calibration: _, ...rows }]) =>
+    [["", all] as const, ...by].flatMap(([slice, { values, calibration: _calibration, ...rows }]) =>
       Object.entries({ ...rows, ...values }).map(([name, value]) => ({
         labels: { model, slice, figure: name },
         value: Number.isFinite(value) ? value : undefined,

@@ -11,7 +11,7 @@ import { usualKey } from "../job/jobfile/job-spec.js";
 import { JobError, messageOf, reworded } from "../base/errors.js";
 import type { Source } from "../sources/source.js";
 import { isWhole } from "./attempt.js";
-import { compareColumns } from "./compare.js";
+import { compareColumns } from "./two-sets.js";
 import { plannedFiles } from "./input.js";
 
 /** Opens the job that scores the same rows with the challenger, into a place beside the output. */

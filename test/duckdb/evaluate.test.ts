@@ -5,7 +5,7 @@ import { expect, test } from "vitest";
 import { openRowJoin } from "#src/job/duckdb.js";
 import { parquetFolder } from "#src/job/reading.js";
 import type { Figures } from "#src/checks/evaluation.js";
-import { judgeSide } from "#src/run/compare.js";
+import { judgeSide } from "#src/run/two-sets.js";
 import { projectFolder } from "../support/cli.js";
 import { scratch } from "../support/job.js";
 import { writeRows } from "../support/parquet.js";

@@ -10,7 +10,7 @@ import { isRunId, paramTexts } from "../../run/plan/identity.js";
 import { agreementTables, comparedFields } from "../../report/agreement.js";
 import { showCount, count } from "../../base/shown-numbers.js";
 import { fitTable } from "../../report/table.js";
-import { type DiffOptions, type DiffSide, columnsOfRun, diffRows, openDiffSide } from "../../run/compare.js";
+import { type DiffOptions, type DiffSide, columnsOfRun, diffRows, openDiffSide } from "../../run/two-sets.js";
 import type { Log } from "../../flow/opened-job.js";
 import { usualKey } from "../../job/jobfile/job-spec.js";
 import type { LoadedSpec } from "../../job/jobfile/load.js";
@@ -154,14 +154,16 @@ async function diffSides(
 
 const shownColumns = 10;
 
+function differing([, { figures, rows }]: readonly [string, Measures]): number {
+  return figures["rows_beyond_tolerance"] ?? rows - (figures["rows_equal"] ?? 0);
+}
+
 function differenceText(
   { rows, columns, apart, tolerance }: Agreement,
   { a, b, key }: { readonly a: string; readonly b: string; readonly key: readonly string[] },
   width: number | undefined,
 ): string[] {
-  const differing = ({ figures, rows: all }: Measures): number =>
-    figures["rows_beyond_tolerance"] ?? all - (figures["rows_equal"] ?? 0);
-  const most = columns.toSorted(([, left], [, right]) => differing(right) - differing(left));
+  const most = columns.toSorted((left, right) => differing(right) - differing(left));
   const left = most.length - shownColumns;
   const counts = {
     "only in A (gone)": rows.rows_gone,

@@ -10,7 +10,7 @@ import { findRange, rangeValues, stepOf } from "../../run/series/backfill.js";
 import type { Plan } from "../../run/plan/plan.js";
 import { modelNames } from "../../checks/agreement.js";
 import { evaluationJson, evaluationMetrics, evaluationText, showEvaluation } from "../../report/evaluation.js";
-import { judgeSide, openDiffSide, sideOf } from "../../run/compare.js";
+import { judgeSide, openDiffSide, sideOf } from "../../run/two-sets.js";
 import { openSecondJob, openSecondRun } from "../../run/second-job.js";
 import type { LocalParts, StoredTable } from "../../run/lifecycle/span-record.js";
 import type { OpenedJob } from "../../flow/opened-job.js";
