@@ -100,15 +100,15 @@ async function scoreRows(
   const run = async (newRun: boolean): Promise<unknown> =>
     await runJob({ ...second, job, input, attempt: { ...attempt, newRun } });
 
-  const stored = await sink.find(job.base);
-  const last = stored?.plan;
-  let isOutdated = last !== undefined;
-  if (last !== undefined && stored?.pruned === undefined && last.erasure === undefined && hasSameRows(last, plan)) {
-    // A run that is complete asks neither a registry nor a server.
-    const { model, version } = await second.models.resolveModel();
-    isOutdated = model.sha256 !== last.model.sha256 || version !== last.model.version;
-  }
   try {
+    const stored = await sink.find(job.base);
+    const last = stored?.plan;
+    let isOutdated = last !== undefined;
+    if (last !== undefined && stored?.pruned === undefined && last.erasure === undefined && hasSameRows(last, plan)) {
+      // A run that is complete asks neither a registry nor a server.
+      const { model, version } = await second.models.resolveModel();
+      isOutdated = model.sha256 !== last.model.sha256 || version !== last.model.version;
+    }
     await run(isOutdated);
   } catch (error) {
     if (!(error instanceof JobError) || error.exitCode !== 66) {
