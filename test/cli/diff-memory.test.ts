@@ -63,7 +63,6 @@ describe.runIf(process.platform === "linux")("memory of diff", () => {
     expect(lastJson(judged)).toMatchObject({
       nights: [{ models: [{ rows, ...known, auc: 1, precision: 1, recall: 1 }, { model: "challenger" }] }],
     });
-    process.stderr.write(`run ${run.peakMiB} MiB, evaluate ${judged.peakMiB} MiB\n`);
     expect(Math.max(run.peakMiB, judged.peakMiB)).toBeLessThan(mostMiB);
   }, 1_200_000);
 });
