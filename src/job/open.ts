@@ -13,9 +13,16 @@ import {
   workerFile,
 } from "../report/attempt-record.js";
 import { type Progress, silentProgress, withRecord } from "../report/progress.js";
-import type { AttemptShare, ChainPosition, Job, Log, OpenedJob } from "../flow/opened-job.js";
+import {
+  type AttemptShare,
+  type ChainPosition,
+  type Job,
+  type Log,
+  type OpenedJob,
+  silentLog,
+} from "../flow/opened-job.js";
 import type { Sink } from "../targets/target.js";
-import type { JobSpec } from "./jobfile/job-spec.js";
+import { type JobSpec, runParam } from "./jobfile/job-spec.js";
 import { type LimitedRun, type LoadedSpec, limitParam } from "./jobfile/load.js";
 import { challengerModel, challengerPlaces } from "./jobfile/model-spec.js";
 import { JobError } from "../base/errors.js";
@@ -42,7 +49,7 @@ import { type JobOptions, readGivenText, readSpec } from "./reading.js";
 import { shellWord } from "../base/texts.js";
 import { startDecodeWorkers } from "./threads/worker-threads.js";
 
-interface ContextParts {
+interface OpeningOptions {
   readonly log?: Log;
   readonly progress?: Progress;
   readonly signal?: AbortSignal;
@@ -69,13 +76,11 @@ export interface AttemptOptions extends AttemptShare, Permissions {
 /** An attempt without other workers, with no permission that is refused by default. */
 export const alone: AttemptOptions = { worker: { index: 0, count: 1 }, steal: false, newRun: false, reuse: false };
 
-const silentLog: Log = { info() {}, warn() {}, debug() {} };
-
 /** Reads a spec and opens the adapters that it names. Disposing the job closes them. */
 export async function openJob(
   specPath: string,
   options: JobOptions,
-  parts: ContextParts = {},
+  parts: OpeningOptions = {},
 ): Promise<OpenedJob & AsyncDisposable> {
   return await openLoaded(await ofLastRun(await readSpec(specPath, options), specPath), specPath, parts);
 }
@@ -96,7 +101,7 @@ export async function openLoaded(
     sharedModels = (_model, own) => own,
     chain,
     ...starting
-  }: ContextParts = {},
+  }: OpeningOptions = {},
 ): Promise<OpenedJob & AsyncDisposable> {
   const { spec, where, clock, dateParam } = loaded;
   checkSeveral(attempt, clock);
@@ -132,7 +137,7 @@ export async function openLoaded(
       base: runIdOf(spec.name, spec.params, sha256Of),
       limited: attempt.limited,
       pathOf: (uri) => shortPath(resolve(folder, uri)),
-      command: (params, other) => commandFor(specPath, params, attempt.limited, other),
+      command: (params, other) => commandFor(specPath, params, { limited: attempt.limited, chain }, other),
       page: report.html && shortPath(workerFile(resolve(folder, report.html), attempt.worker)),
     },
     sink,
@@ -251,14 +256,18 @@ function actingUser(env: Environment): string {
 export function commandFor(
   specPath: string,
   params: Readonly<Record<string, string>>,
-  limited: LimitedRun | undefined,
+  { limited, chain }: { readonly limited: LimitedRun | undefined; readonly chain: ChainPosition | undefined },
   other?: Parameters<Job["command"]>[1],
 ): string {
-  const options = Object.entries(params).map(([name, value]) =>
-    name === limitParam
-      ? `--limit ${value} --output ${shellWord(limited?.folder ?? "")}`
-      : `--param ${shellWord(`${name}=${value}`)}`,
-  );
+  // A run of a chain has no number before its range is stored: whoever leaves it out begins it.
+  const isNumbered = other !== undefined || chain?.to !== null;
+  const options = Object.entries(params)
+    .filter(([name]) => isNumbered || name !== runParam)
+    .map(([name, value]) =>
+      name === limitParam
+        ? `--limit ${value} --output ${shellWord(limited?.folder ?? "")}`
+        : `--param ${shellWord(`${name}=${value}`)}`,
+    );
   const run = other === undefined || !("runId" in other) ? [] : [`--run ${other.runId}`];
   return [`infer-batch ${other?.verb ?? "run"}`, shellWord(specPath), ...options, ...run].join(" ");
 }
