@@ -53,5 +53,6 @@ export function lakeTableError(pattern: string, table: string, { format, remedy 
 
 /** "Delta version 12", "Iceberg snapshot 8633778438556666410". */
 export function versionText({ format, version }: Pick<PinnedTable, "format" | "version">): string {
-  return format === "delta" ? `Delta version ${version}` : `Iceberg snapshot ${version}`;
+  const names = { delta: "Delta version", iceberg: "Iceberg snapshot", kafka: "offsets" };
+  return `${names[format]} ${version}`;
 }

@@ -26,8 +26,8 @@ export interface PinnedTable {
   readonly uri: string;
   /** `input.at` of the spec. */
   readonly at: string;
-  readonly format: "delta" | "iceberg";
-  /** The version of a Delta table, or the id of a snapshot of an Iceberg table. */
+  readonly format: "delta" | "iceberg" | "kafka";
+  /** The version of a Delta table, the id of a snapshot of an Iceberg table, or what is read of a topic: its source knows. */
   readonly version: string;
   /** The id of the schema that an Iceberg table is read with. */
   readonly schemaId?: number | undefined;

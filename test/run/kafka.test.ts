@@ -1,0 +1,243 @@
+import { writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { runCli, runCommand } from "../support/cli.js";
+import { scratch } from "../support/job.js";
+import { type Broker, missing, type SentRecord, skipped, startBroker, user } from "../support/kafka.js";
+import { writeModel } from "../support/onnx.js";
+import { outputRows } from "../support/output.js";
+import { rejectLines } from "../support/rejects.js";
+import { until } from "../support/waiting.js";
+
+let broker: Broker;
+beforeAll(async () => {
+  if (missing === undefined) {
+    broker = await startBroker();
+  }
+}, 120_000);
+afterAll(async () => {
+  await broker?.[Symbol.asyncDispose]();
+});
+
+const columns = { id: "int64", x: "float64", name: "text", day: "date", ok: "bool" };
+
+async function writeJob(topic: string, input: object = {}, more: object = {}, kafka: object = {}): Promise<string> {
+  await writeModel(join(scratch.path, "model.onnx"), {
+    inputs: [{ name: "x", dtype: "float64", shape: ["N", 1] }],
+    outputs: [{ name: "score", dtype: "float64", shape: ["N", 1] }],
+    nodes: [{ op: "Identity", from: ["x"], to: "score" }],
+  });
+  const spec = {
+    version: 1,
+    name: "stream",
+    input: { kafka: { brokers: [broker.address], topic, columns, ...kafka }, ...input },
+    model: { path: "model.onnx", inputs: { x: ["x"] } },
+    output: {
+      columns: [...Object.keys(columns), "_key", "_timestamp", "_offset", "_partition"],
+      parquet: { path: "out" },
+    },
+    commit_rows: 40,
+    on_bad_row: "reject",
+    max_rejects: "100%",
+    retry: { max_seconds: 2 },
+    ...more,
+  };
+  const path = join(scratch.path, "job.yaml");
+  await writeFile(path, JSON.stringify(spec));
+  return path;
+}
+
+interface Ran {
+  readonly code: number | null;
+  readonly stderr: string;
+  readonly report: Readonly<Record<string, unknown>>;
+}
+
+async function run(spec: string, ...options: readonly string[]): Promise<Ran> {
+  const { code, stdout, stderr } = await runCommand(["run", spec, "--json", "--no-progress", ...options]);
+  return { code, stderr, report: reportIn(stdout) };
+}
+
+function reportIn(stdout: string): Readonly<Record<string, unknown>> {
+  return JSON.parse(stdout.trim().split("\n").at(-1) || "{}") as Readonly<Record<string, unknown>>;
+}
+
+function values(start: number, length: number): SentRecord[] {
+  return Array.from({ length }, (_, index) => {
+    const id = start + index;
+    const value = { id, x: id / 4, name: `n${id} é`, day: "2026-11-30", ok: id % 2 === 0, other: [1, { a: null }] };
+    return [`k${id}`, JSON.stringify(value)];
+  });
+}
+
+/** Rows of all runs as [partition, offset, key, id, score], in order. */
+async function scored(folder = "out"): Promise<unknown[][]> {
+  const rows = await outputRows(join(scratch.path, folder));
+  return inOrder(
+    rows.map((row) => [
+      Number(row["_partition"]),
+      Number(row["_offset"]),
+      row["_key"],
+      Number(row["id"]),
+      Number(row["score"]),
+    ]),
+  );
+}
+
+/** The same of what another client reads: records that are committed and have a good value. */
+async function committed(topic: string): Promise<unknown[][]> {
+  const records = await broker.read(topic);
+  return inOrder(
+    records.flatMap(([partition, offset, key, value]) => {
+      const { id, x } = JSON.parse(value ?? "null") as { id: number; x: number };
+      return [[partition, offset, key, id, x]];
+    }),
+  );
+}
+
+function inOrder(rows: unknown[][]): unknown[][] {
+  return rows.toSorted((one, other) => Number(one[0]) - Number(other[0]) || Number(one[1]) - Number(other[1]));
+}
+
+describe.skipIf(missing !== undefined)(`a topic of Kafka${skipped}`, () => {
+  test("is read up to its last committed record, without those of aborted transactions", async () => {
+    await broker.act("create", "committed", 3, {});
+    await broker.act("send", "committed", 0, values(0, 50));
+    await broker.act("transaction", "committed", 0, values(50, 60), "abort");
+    await broker.act("transaction", "committed", 0, values(110, 30), "commit");
+    await broker.act("transaction", "committed", 1, values(140, 30), "commit");
+    await broker.act("transaction", "committed", 1, values(170, 70), "abort");
+    const spec = await writeJob("committed");
+    const ran = await run(spec);
+    expect(ran, ran.stderr).toMatchObject({ code: 0, report: { rows_scored: 110, rows_filtered: 134 } });
+    expect(await scored()).toEqual(await committed("committed"));
+    const [first] = await outputRows(join(scratch.path, "out"));
+    expect(first).toMatchObject({ name: "n0 é", ok: true });
+    expect(String(first?.["day"])).toContain("2026-11-30");
+    const [[, , , , time = 0] = []] = await broker.read("committed");
+    expect(new Date(String(first?.["_timestamp"])).getTime()).toBe(time);
+    expect(await run(spec)).toMatchObject({ code: 0, report: { status: "already_complete" } });
+  });
+
+  test("has bad rows where a value is no JSON or of another type, and none where a record deletes its key", async () => {
+    await broker.act("create", "bad", 1, {});
+    await broker.act("send", "bad", 0, [
+      ...values(0, 1),
+      ["k", "no json"],
+      ["k", '{"id": 1, "x": 2,}'],
+      ["k", '{"id": "1", "x": 2}'],
+      ["k", '{"id": 1, "x": "2"}'],
+      ["k", '{"id": 1.5, "x": 2}'],
+      ["k", '{"id": 1, "x": 2, "day": "2026-02-30"}'],
+      ["k", '{"id": 1, "x": 2, "ok": 1}'],
+      ["k", '{"id": 1, "x": null}'],
+      ["k", '{"x": 2}'],
+      ["k", null],
+      [null, '{"id": 9223372036854775807, "x": 1e2, "name": "\\u00e9\\"", "x": 0.1}'],
+    ]);
+    const ran = await run(await writeJob("bad"));
+    expect(ran, ran.stderr).toMatchObject({ code: 0, report: { rows_scored: 3, rows_rejected: 8, rows_filtered: 1 } });
+    const rows = await outputRows(join(scratch.path, "out"));
+    expect(rows.map(({ _key, id, name, score }) => [_key, id === null ? null : String(id), name, score])).toEqual([
+      ["k0", "0", "n0 é", 0],
+      ["k", null, null, 2],
+      [null, "9223372036854775807", 'é"', 0.1],
+    ]);
+    const rejects = await rejectLines(join(scratch.path, "out"));
+    expect(rejects.map(({ row, value }) => `${String(row)} ${String(value)}`)).toEqual([
+      expect.stringMatching(/^1 .*no JSON object: no json/),
+      expect.stringMatching(/^2 .*no JSON from byte 17/),
+      expect.stringMatching(/^3 .*id is no int64: "1"/),
+      expect.stringMatching(/^4 .*x is no float64: "2"/),
+      expect.stringMatching(/^5 .*id is no int64: 1.5/),
+      expect.stringMatching(/^6 .*day is no date/),
+      expect.stringMatching(/^7 .*ok is no bool: 1/),
+      "8 null",
+    ]);
+  });
+
+  test.each(["gzip", "snappy", "lz4", "zstd"])("may be packed with %s, by a client or the broker", async (codec) => {
+    const topic = `packed-${codec}`;
+    await broker.act("create", topic, 2, {});
+    await broker.act("create", `${topic}-by-broker`, 2, { "compression.type": codec });
+    for (const name of [topic, `${topic}-by-broker`]) {
+      await broker.act("send", name, 0, values(0, 1500), name === topic ? codec : "none");
+      const ran = await run(
+        await writeJob(
+          name,
+          {},
+          { output: { columns: ["id", "_key", "_offset", "_partition"], parquet: { path: name } }, commit_rows: 2000 },
+        ),
+      );
+      expect(ran, ran.stderr).toMatchObject({ code: 0, report: { rows_scored: 1500 } });
+      expect(await scored(name)).toEqual(await committed(name));
+    }
+  });
+
+  test("is read by those who may, over connections that are encrypted or not", async () => {
+    await broker.act("create", "guarded", 1, {});
+    await broker.act("send", "guarded", 0, values(0, 10));
+    const logins = ["plain", "scram-sha-256", "scram-sha-512"].map((mechanism) => ({
+      brokers: [broker.guarded],
+      sasl: { mechanism, username: user.name, password: user.password },
+    }));
+    const places = [...logins, { brokers: [broker.encrypted], tls: { ca: broker.ca } }];
+    for (const [index, place] of places.entries()) {
+      const output = { columns: ["id", "_key", "_offset", "_partition"], parquet: { path: `out${index}` } };
+      const ran = await run(await writeJob("guarded", {}, { output }, place));
+      expect(ran, ran.stderr).toMatchObject({ code: 0, report: { rows_scored: 10 } });
+    }
+    for (const mechanism of ["plain", "scram-sha-256"]) {
+      const sasl = { mechanism, username: user.name, password: "another-password" };
+      const refused = await run(await writeJob("guarded", {}, {}, { brokers: [broker.guarded], sasl }));
+      expect(refused).toMatchObject({ code: 64, report: { code: "PERMISSION" } });
+      expect(refused.stderr).not.toContain("another-password");
+    }
+    const unencrypted = await run(await writeJob("guarded", {}, {}, { brokers: [broker.encrypted], tls: true }));
+    expect(unencrypted).toMatchObject({ code: 64, report: { code: "PERMISSION" } });
+  });
+
+  test("must be there, at brokers that answer", async () => {
+    expect(await run(await writeJob("nowhere"))).toMatchObject({ code: 64, report: { code: "FILE_MISSING" } });
+    const silent = await run(await writeJob("nowhere", {}, {}, { brokers: ["127.0.0.1:1"] }));
+    expect(silent).toMatchObject({ code: 75, report: { code: "NETWORK" } });
+    await broker.act("create", "empty", 2, {});
+    expect(await run(await writeJob("empty"))).toMatchObject({ code: 75, report: { code: "INPUT_NOT_READY" } });
+  });
+
+  test("has no rows where its records were compacted", async () => {
+    const settings = { "cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.01" };
+    await broker.act("create", "compacted", 1, settings);
+    for (let round = 0; round < 4; round += 1) {
+      const records = values(round * 100, 100).map(([, value], index): SentRecord => [`k${index}`, value]);
+      await broker.act("send", "compacted", 0, records);
+    }
+    let round = 400;
+    await until(async () => {
+      await broker.act("send", "compacted", 0, values(round, 1)); // the newest segment is not compacted
+      round += 1;
+      return (await broker.read("compacted")).length < 300;
+    }, 200);
+    const ran = await run(await writeJob("compacted"));
+    expect(ran, ran.stderr).toMatchObject({ code: 0 });
+    const rows = await scored();
+    expect(Number(ran.report["rows_filtered"])).toBeGreaterThan(100);
+    // It may be compacted further between both reads.
+    expect(rows).toEqual(expect.arrayContaining(await committed("compacted")));
+  }, 60_000);
+
+  test("is shared out among workers", async () => {
+    await broker.act("create", "shared", 3, {});
+    for (const partition of [0, 1, 2]) {
+      await broker.act("send", "shared", partition, values(partition * 200, 200));
+    }
+    const spec = await writeJob("shared");
+    const args = ["run", spec, "--json", "--no-progress", "--worker"];
+    const workers = await Promise.all([runCli([...args, "0/2"]), runCli([...args, "1/2"])]);
+    expect(workers.map(({ code, stderr }) => [code, stderr.includes("error")])).toEqual([
+      [0, false],
+      [0, false],
+    ]);
+    expect(await scored()).toEqual(await committed("shared"));
+  });
+});
