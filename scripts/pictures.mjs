@@ -8,20 +8,15 @@ text{fill:#1d2430;font:14px system-ui,sans-serif}.small{font-size:12px;fill:#4c5
 
 const escaped = (text) => text.replaceAll("&", "&amp;").replaceAll("<", "&lt;").replaceAll(">", "&gt;");
 
-function picture(title, [width, height], parts) {
+function svg(title, [width, height], parts) {
   const head = `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" width="${width}" height="${height}" role="img">`;
+  return [head, `<title>${escaped(title)}</title>`, ...parts.flat(), "</svg>", ""].join("\n");
+}
+
+function picture(title, [width, height], parts) {
   const tip = `<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto"><path class="tip" d="M0 0L8 4L0 8z"/></marker></defs>`;
   const paper = `<rect class="paper" width="${width}" height="${height}" rx="8"/>`;
-  return [
-    head,
-    `<title>${escaped(title)}</title>`,
-    `<style>${style}</style>`,
-    tip,
-    paper,
-    ...parts.flat(),
-    "</svg>",
-    "",
-  ].join("\n");
+  return svg(title, [width, height], [`<style>${style}</style>`, tip, paper, ...parts]);
 }
 
 /** Pixels of a character on average, by class of text. */
@@ -51,9 +46,8 @@ function box([x, y, width, height], text, kind = "box") {
   ];
 }
 
-/** A line through points, with a tip at its end and a text at one place. */
-function arrow(points, text, at, anchor) {
-  const path = points.map(([x, y], index) => `${index === 0 ? "M" : "L"}${x} ${y}`).join("");
+/** A line with a tip at its end and a text at one place. */
+function arrow(path, text, at, anchor) {
   return [
     `<path class="line" d="${path}" marker-end="url(#tip)"/>`,
     ...(text === undefined ? [] : label(...at, text, { kind: "small", anchor })),
@@ -65,78 +59,19 @@ const states = picture(
   [760, 330],
   [
     box([20, 120, 120, 44], "unfinished"),
-    arrow(
-      [
-        [80, 120],
-        [80, 82],
-        [50, 82],
-        [50, 118],
-      ],
-      "killed, or an error:\nthe same command continues",
-      [16, 50],
-      "start",
-    ),
-    arrow(
-      [
-        [140, 142],
-        [198, 142],
-      ],
-      "all spans",
-      [169, 128],
-    ),
+    arrow("M80 120L80 82L50 82L50 118", "killed, or an error:\nthe same command continues", [16, 50], "start"),
+    arrow("M140 142L198 142", "all spans", [169, 128]),
     box([200, 120, 110, 44], "judged", "box"),
-    arrow(
-      [
-        [255, 120],
-        [255, 62],
-        [548, 62],
-      ],
-      "checks pass, or there are none",
-      [400, 48],
-    ),
+    arrow("M255 120L255 62L548 62", "checks pass, or there are none", [400, 48]),
     box([550, 40, 90, 44], "published", "good"),
-    arrow([
-      [640, 62],
-      [668, 62],
-    ]),
+    arrow("M640 62L668 62"),
     box([670, 40, 70, 44], "pruned"),
-    arrow(
-      [
-        [310, 142],
-        [368, 142],
-      ],
-      "a check fails",
-      [340, 108],
-    ),
+    arrow("M310 142L368 142", "a check fails", [340, 108]),
     box([370, 120, 110, 44], "held", "wait"),
-    arrow(
-      [
-        [480, 142],
-        [595, 142],
-        [595, 86],
-      ],
-      "approve",
-      [538, 128],
-    ),
-    arrow(
-      [
-        [425, 164],
-        [425, 206],
-        [548, 206],
-      ],
-      "discard",
-      [490, 192],
-    ),
+    arrow("M480 142L595 142L595 86", "approve", [538, 128]),
+    arrow("M425 164L425 206L548 206", "discard", [490, 192]),
     box([550, 184, 190, 44], "discarded", "bad"),
-    arrow(
-      [
-        [395, 164],
-        [395, 276],
-        [548, 276],
-      ],
-      "run --new-run",
-      [470, 262],
-    ),
+    arrow("M395 164L395 276L548 276", "run --new-run", [470, 262]),
     box([550, 254, 190, 44], "superseded", "bad"),
     label(20, 300, "A run that is held or discarded ends with exit code 67; readers keep what they had.", {
       kind: "small",
@@ -150,31 +85,16 @@ const commit = picture(
   [760, 300],
   [
     box([20, 30, 150, 70], "plan\nfiles, model, spec\nrows 0 … N-1"),
-    arrow([
-      [170, 65],
-      [218, 65],
-    ]),
+    arrow("M170 65L218 65"),
     ...[0, 1, 2, 3].map((span) => box([220 + span * 84, 44, 78, 42], `span ${span}`, span < 2 ? "good" : "box")),
     label(386, 108, "spans 0 and 1 are committed; the same command scores 2 and 3", { kind: "small" }),
-    arrow([
-      [427, 122],
-      [427, 158],
-    ]),
+    arrow("M427 122L427 158"),
     box([20, 160, 130, 60], "read\ncolumns"),
-    arrow([
-      [150, 190],
-      [178, 190],
-    ]),
+    arrow("M150 190L178 190"),
     box([180, 160, 130, 60], "score\nbatches"),
-    arrow([
-      [310, 190],
-      [338, 190],
-    ]),
+    arrow("M310 190L338 190"),
     box([340, 160, 170, 60], "one atomic commit:\nrows and record", "good"),
-    arrow([
-      [510, 190],
-      [548, 190],
-    ]),
+    arrow("M510 190L548 190"),
     box([550, 130, 190, 52], "Postgres:\none transaction"),
     box([550, 198, 190, 52], "files: one part that\nappears whole or not"),
     label(20, 262, "Killed before the commit: nothing is there. After it: all of the span is.", {
@@ -193,38 +113,17 @@ const exit66 = picture(
   [760, 360],
   [
     box([270, 16, 220, 44], "66: the world changed", "bad"),
-    arrow([
-      [380, 60],
-      [380, 84],
-    ]),
+    arrow("M380 60L380 84"),
     box([230, 86, 300, 48], "$ infer-batch status job.yaml …\nWhat has changed?"),
-    arrow([
-      [300, 134],
-      [130, 172],
-    ]),
-    arrow([
-      [380, 134],
-      [380, 172],
-    ]),
-    arrow([
-      [460, 134],
-      [630, 172],
-    ]),
+    arrow("M300 134L130 172"),
+    arrow("M380 134L380 172"),
+    arrow("M460 134L630 172"),
     box([20, 174, 220, 50], "file, model or spec:\nit should not have"),
     box([270, 174, 220, 50], "file, model or spec:\nit should have"),
     box([520, 174, 220, 50], "a newer date has\npublished to this table"),
-    arrow([
-      [130, 224],
-      [130, 258],
-    ]),
-    arrow([
-      [380, 224],
-      [380, 258],
-    ]),
-    arrow([
-      [630, 224],
-      [630, 258],
-    ]),
+    arrow("M130 224L130 258"),
+    arrow("M380 224L380 258"),
+    arrow("M630 224L630 258"),
     box([20, 260, 220, 64], "put it back, then\n$ infer-batch run job.yaml …\nthe rest is scored", "good"),
     box([270, 260, 220, 64], "$ infer-batch run … --new-run\nall rows are scored\nagain", "good"),
     box([520, 260, 220, 64], "leave it; or, if its rows\nmay replace the newer:\n$ --allow-older", "wait"),
@@ -236,59 +135,18 @@ const promotion = picture(
   [760, 250],
   [
     box([20, 30, 160, 62], "on a sample\n$ infer-batch compare"),
-    arrow([
-      [180, 61],
-      [208, 61],
-    ]),
+    arrow("M180 61L208 61"),
     box([210, 30, 160, 62], "every night, beside\nthe old one\n$ challenger:"),
-    arrow([
-      [370, 61],
-      [398, 61],
-    ]),
+    arrow("M370 61L398 61"),
     box([400, 30, 160, 62], "labels are known\n$ infer-batch evaluate"),
-    arrow([
-      [560, 61],
-      [588, 61],
-    ]),
+    arrow("M560 61L588 61"),
     box([590, 30, 150, 62], "promote\n$ model.path", "good"),
-    arrow(
-      [
-        [290, 92],
-        [290, 128],
-      ],
-      "differs too much",
-      [300, 112],
-      "start",
-    ),
-    arrow(
-      [
-        [480, 92],
-        [480, 128],
-      ],
-      "no better",
-      [490, 112],
-      "start",
-    ),
+    arrow("M290 92L290 128", "differs too much", [300, 112], "start"),
+    arrow("M480 92L480 128", "no better", [490, 112], "start"),
     box([210, 130, 350, 44], "the old model goes on: only it was published", "box"),
-    arrow(
-      [
-        [665, 92],
-        [665, 128],
-      ],
-      "held?",
-      [655, 112],
-      "end",
-    ),
+    arrow("M665 92L665 128", "held?", [655, 112], "end"),
     box([590, 130, 150, 44], "$ infer-batch approve", "wait"),
-    arrow(
-      [
-        [665, 174],
-        [665, 200],
-      ],
-      "it disappoints",
-      [655, 188],
-      "end",
-    ),
+    arrow("M665 174L665 200", "it disappoints", [655, 188], "end"),
     box([590, 202, 150, 36], "$ infer-batch rollback", "bad"),
   ],
 );
@@ -303,16 +161,16 @@ function terminal(title, lines) {
     const text = /^[!=]/.test(line) ? line.slice(1) : line;
     return `<text x="18" y="${38 + index * 20}" fill="${fill}" xml:space="preserve">${escaped(text)}</text>`;
   });
-  return [
-    `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" width="${width}" height="${height}" role="img">`,
-    `<title>${escaped(title)}</title>`,
-    `<rect width="${width}" height="${height}" rx="8" fill="#161b22"/>`,
-    `<g font-family="ui-monospace,Menlo,Consolas,monospace" font-size="13">`,
-    ...rows,
-    "</g>",
-    "</svg>",
-    "",
-  ].join("\n");
+  return svg(
+    title,
+    [width, height],
+    [
+      `<rect width="${width}" height="${height}" rx="8" fill="#161b22"/>`,
+      `<g font-family="ui-monospace,Menlo,Consolas,monospace" font-size="13">`,
+      ...rows,
+      "</g>",
+    ],
+  );
 }
 
 const resume = terminal("A run is killed, and the same command does the rest", [

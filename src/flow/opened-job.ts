@@ -275,6 +275,8 @@ export interface Log {
   debug(message: string): void;
 }
 
+export const silentLog: Log = { info() {}, warn() {}, debug() {} };
+
 /** Does `work` for a key of the spec: errors that its author must correct name the place in the spec. */
 export async function atKey<T>({ where }: PlacedSpec, path: readonly string[], work: () => Promise<T>): Promise<T> {
   try {

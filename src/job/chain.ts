@@ -1,9 +1,9 @@
 import { dirname, resolve } from "node:path";
-import type { ChainPosition, Log } from "../flow/opened-job.js";
-import { JobError } from "../base/errors.js";
+import { type ChainPosition, type Log, silentLog } from "../flow/opened-job.js";
+import { JobError, orError } from "../base/errors.js";
 import { memoryBudget } from "../base/memory-budget.js";
 import { sha256Of } from "../base/sha256.js";
-import { lastLink, linkAfter, linkOf, type LinkedRun, storeLink } from "../run/chain.js";
+import { lastLink, linkAfter, linkOf, type LinkedRun, storeLink, type StoredLink } from "../run/chain.js";
 import { replacedBy } from "../run/lifecycle/published-run.js";
 import { runIdOf } from "../run/plan/identity.js";
 import type { Sink } from "../targets/target.js";
@@ -31,13 +31,11 @@ export interface RunOfChain {
   readonly chain: ChainPosition | undefined;
 }
 
-const silent: Log = { info() {}, warn() {}, debug() {} };
-
 /** How a command looks for a run that changes nothing. */
 export const looking: ChainAttempt = {
   newRun: false,
   tidies: false,
-  log: silent,
+  log: silentLog,
   signal: new AbortController().signal,
 };
 
@@ -68,7 +66,7 @@ export async function ofNextRun(loaded: LoadedSpec, specPath: string, attempt: C
     await requireUnused(loaded, sink);
     return runOf(loaded, specPath, attempt, { run: 1, from: null, to: null });
   }
-  const next = await afterLast(loaded, specPath, attempt, last);
+  const next = await runAfter(loaded, specPath, attempt, last);
   if (next === undefined) {
     return runOf(loaded, specPath, attempt, last);
   }
@@ -79,18 +77,21 @@ export async function ofNextRun(loaded: LoadedSpec, specPath: string, attempt: C
   return runOf(loaded, specPath, attempt, next);
 }
 
-type Last = NonNullable<Awaited<ReturnType<typeof lastLink>>>;
-
-async function afterLast(
+/** The run that comes after another one; undefined: that one goes on. A damaged one does, too: `runJob` reports or replaces it. */
+async function runAfter(
   loaded: LoadedSpec,
   specPath: string,
   attempt: ChainAttempt,
-  last: Last,
+  last: StoredLink,
 ): Promise<LinkedRun | undefined> {
   const own = specOfRun(wholeOf(loaded), last.run);
   await using sink = await openTarget(own, specPath, attempt);
   const { name, params } = own.spec;
-  return await linkAfter(sink, runIdOf(name, params, sha256Of), { last, tidies: attempt.tidies });
+  const next = await orError(
+    () => linkAfter(sink, runIdOf(name, params, sha256Of), { last, tidies: attempt.tidies }),
+    ({ damage }) => damage !== undefined,
+  );
+  return next instanceof JobError ? undefined : next;
 }
 
 /** The run that `--param run` names: it is continued, and never another one begun in its place once it is over. */
@@ -106,7 +107,7 @@ async function askedRun(
   if (link === undefined) {
     throw new JobError("USAGE", `${doing}: there are ${last}`, { hint });
   }
-  if (attempt.newRun && (asked < last || (await afterLast(loaded, specPath, attempt, link)) !== undefined)) {
+  if (attempt.newRun && (await runAfter(loaded, specPath, attempt, link)) !== undefined) {
     throw new JobError("USAGE", `${doing}: it is over, and its rows would be scored a second time`, {
       hint: `${hint}; --new-run then scores the whole table`,
     });
@@ -176,11 +177,7 @@ function idOf({ spec: { name, params } }: LoadedSpec): ReturnType<typeof runIdOf
   return runIdOf(name, own, sha256Of);
 }
 
-async function openTarget(
-  loaded: LoadedSpec,
-  specPath: string,
-  attempt: Omit<ChainAttempt, "newRun" | "tidies">,
-): Promise<Sink> {
+async function openTarget(loaded: LoadedSpec, specPath: string, attempt: ChainAttempt): Promise<Sink> {
   const { spec, outputPattern, variablesOf, where } = loaded;
   const services = attemptServices(spec, attempt.log, attempt.signal);
   const memory = memoryBudget(minBudgetBytes);

@@ -13,7 +13,14 @@ import {
   workerFile,
 } from "../report/attempt-record.js";
 import { type Progress, silentProgress, withRecord } from "../report/progress.js";
-import type { AttemptShare, ChainPosition, Job, Log, OpenedJob } from "../flow/opened-job.js";
+import {
+  type AttemptShare,
+  type ChainPosition,
+  type Job,
+  type Log,
+  type OpenedJob,
+  silentLog,
+} from "../flow/opened-job.js";
 import type { Sink } from "../targets/target.js";
 import type { JobSpec } from "./jobfile/job-spec.js";
 import { type LimitedRun, type LoadedSpec, limitParam } from "./jobfile/load.js";
@@ -42,7 +49,7 @@ import { type JobOptions, readGivenText, readSpec } from "./reading.js";
 import { shellWord } from "../base/texts.js";
 import { startDecodeWorkers } from "./threads/worker-threads.js";
 
-interface ContextParts {
+interface OpeningOptions {
   readonly log?: Log;
   readonly progress?: Progress;
   readonly signal?: AbortSignal;
@@ -69,13 +76,11 @@ export interface AttemptOptions extends AttemptShare, Permissions {
 /** An attempt without other workers, with no permission that is refused by default. */
 export const alone: AttemptOptions = { worker: { index: 0, count: 1 }, steal: false, newRun: false, reuse: false };
 
-const silentLog: Log = { info() {}, warn() {}, debug() {} };
-
 /** Reads a spec and opens the adapters that it names. Disposing the job closes them. */
 export async function openJob(
   specPath: string,
   options: JobOptions,
-  parts: ContextParts = {},
+  parts: OpeningOptions = {},
 ): Promise<OpenedJob & AsyncDisposable> {
   return await openLoaded(await ofLastRun(await readSpec(specPath, options), specPath), specPath, parts);
 }
@@ -96,7 +101,7 @@ export async function openLoaded(
     sharedModels = (_model, own) => own,
     chain,
     ...starting
-  }: ContextParts = {},
+  }: OpeningOptions = {},
 ): Promise<OpenedJob & AsyncDisposable> {
   const { spec, where, clock, dateParam } = loaded;
   checkSeveral(attempt, clock);

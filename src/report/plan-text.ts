@@ -92,11 +92,11 @@ export function planLines(plan: Plan, { estimate, checks, second, ...target }: P
   ];
 }
 
-/** "s3://lake/features, Delta version 12, which has removed 3 rows". */
 function rangeText({ changes }: Plan["input"]): string {
   return changes === undefined || changes.from === null ? "" : "; only what was added since the last run";
 }
 
+/** "s3://lake/features, Delta version 12; 3 rows of the files below are removed, and count as filtered". */
 function tableText(table: PinnedTable): string {
   const { uri, removedRows } = table;
   const removed =

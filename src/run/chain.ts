@@ -20,6 +20,7 @@ import type { Changes, RunId } from "./plan/plan.js";
  * | (there is none)                         | run 1, of all rows             | run 1, of all rows                       |
  * | not planned: its range alone is stored  | plan it                        | plan it                                  |
  * | unfinished, held, approved, superseded  | as any run (lifecycle.ts)      | as any run: another run of its range     |
+ * | damaged                                 | as any run: refused            | as any run: another run of its range     |
  * | published, pruned                       | the next, from its `to`        | the next, of all rows                    |
  * | discarded                               | the next, from its `from`      | the next, of all rows                    |
  * | discarded with --skip                   | the next, from its `to`        | the next, of all rows                    |
@@ -32,7 +33,7 @@ export interface LinkedRun extends Pick<Changes, "from"> {
 }
 
 /** A run whose range is stored. */
-interface StoredLink extends LinkedRun {
+export interface StoredLink extends LinkedRun {
   readonly to: string;
 }
 

@@ -21,6 +21,7 @@ import {
   type Input,
   type Job,
   type Log,
+  silentLog,
 } from "../flow/opened-job.js";
 import type { RunSink, StoredPlan, Sink } from "../targets/target.js";
 import { checkGolden, pinGolden, pinProfile } from "./checks.js";
@@ -236,7 +237,7 @@ export async function previewFirst(opened: OpenedJob): Promise<PlannedRuns | und
   const silent = {
     ...opened,
     job: { ...job, spec },
-    reporter: { ...reporter, log: { info() {}, warn() {}, debug() {} } },
+    reporter: { ...reporter, log: silentLog },
   };
   await openTokenCounter(job, models); // whether its file is there
   return await lookAtFirst(opened, async (first) => {

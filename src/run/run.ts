@@ -77,7 +77,11 @@ export async function runJob(opened: OpenedJob): Promise<RunReport> {
       reporter.log.info(`planning a new run after ${stored.plan.runId}, which was pruned`);
       return await startRun(opened, nextRunId(stored.pruned.tombstone));
     }
-    return stored === undefined ? await startRun(opened, job.base) : await takeUp(opened, stored);
+    if (stored === undefined) {
+      return await startRun(opened, job.base);
+    }
+    await requireRange(opened, stored);
+    return await takeUp(opened, stored);
   } catch (thrown) {
     const error = firstError(thrown);
     const damage = damageOf(attempt, reporter.record, error);
@@ -151,7 +155,6 @@ async function startRun(opened: OpenedJob, runId: RunId, held?: RunSink): Promis
       return undefined;
     }
     const stored = await storePlan(sink, attempt, plan, held);
-    requireRange(stored, plan);
     if (stored.plan.runId === held?.plan.runId) {
       return undefined;
     }
@@ -191,7 +194,7 @@ async function startRun(opened: OpenedJob, runId: RunId, held?: RunSink): Promis
   return ended ?? (await takeUp(opened, held as StoredPlan));
 }
 
-/** Stores what a run of a chain reads. Returns what another attempt has stored, if it was first, and reads other rows. */
+/** Stores what a run of a chain reads, unless that is known. Returns what is stored, if these are other rows. */
 async function claimRange(
   chain: ChainPosition | undefined,
   { dateMs, writer }: Attempt,
@@ -200,17 +203,19 @@ async function claimRange(
   if (chain === undefined || changes === undefined) {
     return undefined;
   }
-  const stored = await chain.claim(changes.to, { at: new Date(dateMs()).toISOString(), writer });
-  return stored.from === changes.from && stored.to === changes.to ? undefined : stored;
+  const by = { at: new Date(dateMs()).toISOString(), writer };
+  const { from, to } = chain.to === null ? await chain.claim(changes.to, by) : { from: chain.from, to: chain.to };
+  return from === changes.from && to === changes.to ? undefined : { from, to };
 }
 
-/** Refuses a plan whose rows are not those that were planned last. @throws JobError OUTPUT_DAMAGED */
-function requireRange({ plan: { runId, input } }: StoredPlan, { input: { changes } }: Plan): void {
-  const [first, second] = [input.changes, changes];
-  if (first?.from !== second?.from || first?.to !== second?.to) {
+/** Refuses a plan of other rows than the chain has for its run; a note of the chain that is gone is stored again. @throws JobError OUTPUT_DAMAGED */
+async function requireRange({ input: { chain }, attempt }: OpenedJob, { plan }: StoredPlan): Promise<void> {
+  const { changes } = plan.input;
+  const isOther = chain !== undefined && changes !== undefined && chain.from !== changes.from;
+  if (isOther || (await claimRange(chain, attempt, plan)) !== undefined) {
     throw new JobError(
       "OUTPUT_DAMAGED",
-      `planning run ${runId}: its plan reads other rows than the notes of the chain say`,
+      `reading run ${plan.runId}: its plan reads other rows than the notes of the chain say`,
       {
         hint: "notes of the chain were removed from its output: restore them, or name another output and another job",
       },

@@ -2,7 +2,7 @@ import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { type CliResult, runCli } from "../support/cli.js";
-import { growingLake, type LakeKind, lakeKinds, missing, skipped } from "../support/growing-lake.js";
+import { growingLake, type LakeKind, lakeKinds, missing, skipped } from "../support/lake-writers.js";
 import { scratch } from "../support/job.js";
 import { rowsOfDelta, writeLakeJob } from "../support/lakes.js";
 import { outputRows } from "../support/output.js";

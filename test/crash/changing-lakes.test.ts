@@ -1,22 +1,15 @@
-import { type ChildProcessWithoutNullStreams, spawn } from "node:child_process";
 import { readdir, readFile, rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { createInterface } from "node:readline";
 import { setTimeout as sleep } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
 import type { Plan } from "#src/run/plan/plan.js";
-import { projectFolder, runCli } from "../support/cli.js";
+import { runCli } from "../support/cli.js";
 import { scratch } from "../support/job.js";
+import { lakeWriter, missing, skipped } from "../support/lake-writers.js";
 import { expectScored, writeLakeJob } from "../support/lakes.js";
-import { pythonTools } from "../support/python-tools.js";
 import { randomOf } from "../support/random.js";
 import { torture } from "../support/torture.js";
 
-const { bin, missing, skipped } = pythonTools("lakes", [
-  "pyiceberg[sql-sqlite,pyarrow]==0.12.0",
-  "deltalake==1.6.6",
-  "pyarrow==26.0.1",
-]);
 const columns = ["id", "x", "part"];
 
 /** A table that another program changes all the time. */
@@ -27,30 +20,12 @@ interface Changing extends AsyncDisposable {
 }
 
 async function changing(kind: string, folder: string): Promise<Changing> {
-  const script = join(projectFolder, "test/support/lakes/changing.py");
-  const writer: ChildProcessWithoutNullStreams = spawn(join(bin, "python"), [script, kind, folder]);
-  const lines = createInterface(writer.stdout)[Symbol.asyncIterator]();
-  let said = "";
-  writer.stderr.on("data", (text: Buffer) => {
-    said += String(text);
-  });
-  const line = async (): Promise<string> => {
-    const next = await lines.next();
-    if (next.done === true) {
-      throw new Error(`the writer has ended: ${said}`);
-    }
-    return next.value;
-  };
+  const writer = lakeWriter("changing.py", [kind, folder]);
   return {
-    table: await line(),
-    async end() {
-      writer.stdin.write("\n");
-      return (JSON.parse(await line()) as string[]).map((row) => JSON.parse(row) as Record<string, unknown>);
-    },
-    async [Symbol.asyncDispose]() {
-      writer.kill();
-      await Promise.resolve();
-    },
+    table: await writer.line(),
+    end: async () =>
+      (JSON.parse(await writer.ask("")) as string[]).map((row) => JSON.parse(row) as Record<string, unknown>),
+    [Symbol.asyncDispose]: () => writer[Symbol.asyncDispose](),
   };
 }
 

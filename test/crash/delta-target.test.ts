@@ -1,22 +1,14 @@
-import { spawn } from "node:child_process";
-import { once } from "node:events";
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import { text } from "node:stream/consumers";
 import { describe, expect, test } from "vitest";
-import { expectEnd, projectFolder, runCli } from "../support/cli.js";
+import { expectEnd, runCli } from "../support/cli.js";
 import { scratch, writeSpec } from "../support/job.js";
-import { pythonTools } from "../support/python-tools.js";
+import { lakeWriter, missing, skipped } from "../support/lake-writers.js";
 import { randomOf } from "../support/random.js";
 import { torture } from "../support/torture.js";
 import { fixtureNamed } from "../support/world.js";
 
-const { bin, missing, skipped } = pythonTools("lakes", [
-  "pyiceberg[sql-sqlite,pyarrow]==0.12.0",
-  "deltalake==1.6.6",
-  "pyarrow==26.0.1",
-]);
 const fixture = fixtureNamed("diabetes-mlp");
 
 interface Told {
@@ -37,9 +29,7 @@ describe("a Delta table that others write to, too", () => {
         commit_rows: 60,
         output: { columns: ["id"], parquet: undefined, delta: { path: table, partition: { ds: "${ds}" } } },
       });
-      const script = join(projectFolder, "test/support/lakes/beside.py");
-      const beside = spawn(join(bin, "python"), [script, table, "442"], { stdio: ["pipe", "pipe", "pipe"] });
-      const [said, failed] = [text(beside.stdout), text(beside.stderr)];
+      await using beside = lakeWriter("beside.py", [table, "442"]);
       const random = randomOf(20);
       const nights = torture ? 60 : 4;
       let kills = 0;
@@ -56,9 +46,7 @@ describe("a Delta table that others write to, too", () => {
         }
         await expectEnd(runCli(args), 0);
       }
-      beside.stdin.write("\n");
-      await once(beside, "close");
-      const told = JSON.parse((await said) || `{"faults":[${JSON.stringify(await failed)}]}`) as Told;
+      const told = JSON.parse(await beside.ask("")) as Told;
       expect(told).toMatchObject({
         faults: [],
         nights: Array.from({ length: nights }, (_, night) => `n${night}`).toSorted(),

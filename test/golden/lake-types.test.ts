@@ -3,14 +3,8 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { projectFolder, runCommand } from "../support/cli.js";
 import { scratch, scratchFolder } from "../support/job.js";
+import { bin, missing, skipped } from "../support/lake-writers.js";
 import { writeLakeJob } from "../support/lakes.js";
-import { pythonTools } from "../support/python-tools.js";
-
-const { bin, missing, skipped } = pythonTools("lakes", [
-  "pyiceberg[sql-sqlite,pyarrow]==0.12.0",
-  "deltalake==1.6.6",
-  "pyarrow==26.0.1",
-]);
 
 function allTypes(...args: readonly string[]): string {
   const script = join(projectFolder, "test/support/lakes/all_types.py");

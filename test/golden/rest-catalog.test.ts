@@ -5,8 +5,8 @@ import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { type CliResult, runCommand } from "../support/cli.js";
 import { scratch } from "../support/job.js";
+import { missing } from "../support/lake-writers.js";
 import { expectScored, writeLakeJob } from "../support/lakes.js";
-import { pythonTools } from "../support/python-tools.js";
 import {
   catalogToken,
   findRestCatalog,
@@ -20,11 +20,6 @@ import { credentials } from "../support/s3-server.mjs";
 import { runInS3 } from "../support/s3-job.js";
 import { type S3Bucket, useS3 } from "../support/s3.js";
 
-const { bin, missing } = pythonTools("lakes", [
-  "pyiceberg[sql-sqlite,pyarrow]==0.12.0",
-  "deltalake==1.6.6",
-  "pyarrow==26.0.1",
-]);
 const found = findRestCatalog();
 const why = "missing" in found ? found.missing : missing;
 if (why !== undefined) {
@@ -44,7 +39,7 @@ s3.describe(`tables of an Iceberg REST catalog${why === undefined ? "" : ` (skip
       const { endpoint } = s3.server();
       bucket = await s3.server().createBucket("lake");
       catalog = await startRestCatalog("jars" in found ? found.jars : "", `s3://${bucket.name}/house`, endpoint);
-      writer = startWriter(bin, catalog.url, endpoint);
+      writer = startWriter(catalog.url, endpoint);
     }, 60_000);
     afterAll(async () => {
       await writer.stop();

@@ -1,10 +1,14 @@
 import { readdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
+import { looking, ofNextRun } from "#src/job/chain.js";
+import { openLoaded } from "#src/job/open.js";
+import { readSpec } from "#src/job/reading.js";
+import { runJob } from "#src/run/run.js";
 import { type CliResult, runCli, runCommand } from "../support/cli.js";
-import { type GrowingLake, growingLake, lakeKinds, missing, skipped } from "../support/growing-lake.js";
+import { type GrowingLake, growingLake, lakeKinds, missing, skipped } from "../support/lake-writers.js";
 import { scratch } from "../support/job.js";
-import { writeLakeJob } from "../support/lakes.js";
+import { diskTable, writeLakeJob } from "../support/lakes.js";
 import { outputRows } from "../support/output.js";
 
 const columns = ["x", "id"];
@@ -154,6 +158,26 @@ describe.skipIf(missing !== undefined)(`runs with input.since${skipped}`, () => 
     expect(over).toMatchObject({ code: 64 });
   });
 
+  test("a published run that was damaged is replaced with --new-run, with the same rows", async () => {
+    await using lake = await growingLake("delta", scratch.path);
+    await lake.act("append 0 100");
+    const spec = await job(lake);
+    expect(await run(spec)).toMatchObject({ code: 0 });
+    await lake.act("append 100 100");
+    const folder = join(scratch.path, "out/run=00000001");
+    const part = (await readdir(folder)).find((name) => name.startsWith("part-")) ?? "";
+    await rm(join(folder, part));
+    const refused = await run(spec);
+    expect(refused).toMatchObject({ code: 66, status: "failed" });
+    expect(refused.stderr).toMatch(/--new-run/);
+    expect(await runCommand(["plan", spec])).toMatchObject({ code: 66 });
+    const replaced = await run(spec, "--new-run");
+    expect(replaced, replaced.stderr).toMatchObject({ code: 0, status: "complete" });
+    expect(await ids()).toEqual(range(0, 100));
+    expect(await run(spec)).toMatchObject({ code: 0, status: "complete" });
+    expect(await ids()).toEqual(range(0, 200));
+  });
+
   test("two at the same time are one run, and so are two workers", async () => {
     await using lake = await growingLake("delta", scratch.path);
     const spec = await job(lake, { commit_rows: 20 });
@@ -177,6 +201,52 @@ describe.skipIf(missing !== undefined)(`runs with input.since${skipped}`, () => 
     expect(await ids()).toEqual(range(0, rows + 200));
   });
 
+  test("an attempt plans the range that another one has stored first, though the table has more rows now", async () => {
+    await using lake = await growingLake("delta", scratch.path);
+    await lake.act("append 0 100");
+    const spec = await job(lake);
+    const { loaded, chain } = await ofNextRun(await readSpec(spec, { param: [] }), spec, looking);
+    await using slow = await openLoaded(loaded, spec, { chain });
+    await using source = diskTable(lake.table);
+    const { changes } = await source.list([lake.table], { changes: { from: null, to: null, onRewrite: "fail" } });
+    await chain?.claim(changes?.to ?? "", { at: "2026-11-30T00:00:00Z", writer: "killed before its plan" });
+    await lake.act("append 100 50");
+    expect(await runJob(slow)).toMatchObject({ rowsPlanned: 100 });
+    expect(await run(spec)).toMatchObject({ code: 0, status: "complete" });
+    expect(await ids()).toEqual(range(0, 150));
+  });
+
+  test("a range that is gone is stored again, and one of another table is not planned", async () => {
+    await using lake = await growingLake("delta", scratch.path);
+    const spec = await job(lake);
+    for (let start = 0; start < 200; start += 100) {
+      await lake.act(`append ${start} 100`);
+      expect(await run(spec)).toMatchObject({ code: 0 });
+    }
+    const removeRange = async (number: number): Promise<void> => {
+      const notes = await readdir(join(scratch.path, "out"), { recursive: true });
+      const note = notes.find((name) => name.includes(`-r${number}`) && name.includes("range"));
+      await rm(join(scratch.path, "out", note ?? ""));
+    };
+    await removeRange(2);
+    await lake.act("append 200 100");
+    expect(await run(spec)).toMatchObject({ code: 0, status: "already_complete" });
+    expect(await run(spec)).toMatchObject({ code: 0, status: "complete" });
+    expect(await ids()).toEqual(range(0, 300));
+
+    expect(await run(spec, "--new-run", "--allow-duplicates")).toMatchObject({ code: 0, status: "complete" });
+    await removeRange(4);
+    const other = await run(spec);
+    expect(other).toMatchObject({ code: 66, stderr: expect.stringContaining("notes of the chain") as string });
+    await rm(join(scratch.path, "out/run=00000004"), { recursive: true });
+
+    const { chain } = await ofNextRun(await readSpec(spec, { param: [] }), spec, looking);
+    await chain?.claim("5 of-another-table", { at: "2026-11-30T00:00:00Z", writer: "killed before its plan" });
+    await lake.act("append 300 100");
+    await lake.act("append 400 100");
+    expect(await run(spec)).toMatchObject({ code: 66, stderr: expect.stringContaining("another table") as string });
+  });
+
   test("a folder of a run that was removed is scored again by its number", async () => {
     await using lake = await growingLake("delta", scratch.path);
     const spec = await job(lake);
@@ -197,7 +267,8 @@ describe.skipIf(missing !== undefined)(`runs with input.since${skipped}`, () => 
     [{ more: { params: { ds: "${today}" } } }, /params\.ds.*no date/],
     [{ more: { params: { run: "1" } } }, /params\.run/],
     [{ more: { reuse: { key: ["id"] } } }, /reuse/],
-    [{ more: { output: { postgres: { table: "p", mode: "replace" } } } }, /mode.*append or upsert/],
+    [{ more: { output: { postgres: { table: "p", mode: "replace" } } } }, /postgres\.mode.*append/],
+    [{ more: { output: { delta: { path: "d", mode: "replace", partition: { of: "all" } } } } }, /delta\.mode.*append/],
   ])("%j is refused", async ({ input = {}, more = {} }: { input?: object; more?: object }, message) => {
     const spec = await writeLakeJob(scratch.path, {
       table: "t",
@@ -235,6 +306,21 @@ describe.skipIf(missing !== undefined)(`the output of runs with input.since${ski
     await lake.act("append 200 10");
     expect(await run(spec)).toMatchObject({ code: 0, status: "complete" });
     expect(await ids()).toEqual([...left, ...range(200, 210)]);
+  });
+
+  test("may be a Delta table, where history finds the runs", async () => {
+    await using lake = await growingLake("delta", scratch.path);
+    const spec = await job(lake, { output: { columns, delta: { path: "out" } } });
+    for (let start = 0; start < 200; start += 100) {
+      await lake.act(`append ${start} 100`);
+      expect(await run(spec)).toMatchObject({ code: 0, status: "complete" });
+    }
+    expect(await run(spec)).toMatchObject({ status: "nothing_new" });
+    const history = await runCommand(["history", spec, "--json"]);
+    expect(JSON.parse(history.stdout)).toMatchObject({ runs: [{ params: { run: "2" } }, { params: { run: "1" } }] });
+    const { runs } = JSON.parse(history.stdout) as { runs: { run_id: string }[] };
+    const stats = await runCommand(["stats", spec, "--run", runs[1]?.run_id ?? ""]);
+    expect(stats, stats.stderr).toMatchObject({ code: 0 });
   });
 
   test("is not that of runs without it, nor the other way round", async () => {

@@ -1,7 +1,7 @@
 import { rename } from "node:fs/promises";
 import { describe, expect, test } from "vitest";
 import type { Listing } from "#src/sources/source.js";
-import { growingLake, lakeKinds, missing, skipped } from "../support/growing-lake.js";
+import { growingLake, lakeKinds, missing, skipped } from "../support/lake-writers.js";
 import { scratch } from "../support/job.js";
 import { diskTable } from "../support/lakes.js";
 import { query } from "../support/parquet.js";

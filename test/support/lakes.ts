@@ -50,10 +50,11 @@ export function diskReader(): LakeReader {
   return lakeReader(diskSource({ folder: "/", output: undefined }), tools);
 }
 
+export const closingTools = { ...tools, [Symbol.asyncDispose]: () => Promise.resolve() };
+
 /** The source of the rows of a table on a disk, as it is now. */
 export function diskTable(table: string, files: Source = diskSource({ folder: "/", output: undefined })): Source {
-  const closed = { ...tools, [Symbol.asyncDispose]: () => Promise.resolve() };
-  return tableSource(files, { table, at: "latest", folder: table, tools: closed });
+  return tableSource(files, { table, at: "latest", folder: table, tools: closingTools });
 }
 
 /** The rows of a snapshot as texts, in any order, read by DuckDB: columns by field id, or else by their stored names. */

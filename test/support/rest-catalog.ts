@@ -2,9 +2,9 @@ import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import { copyFileSync, mkdtempSync, openSync, renameSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { createInterface } from "node:readline";
 import { buildOnce, cacheFolder } from "./build-once.mjs";
 import { projectFolder } from "./cli.js";
+import { lakeWriter } from "./lake-writers.js";
 import { credentials, freePort, untilReady } from "./s3-server.mjs";
 
 const lakes = join(projectFolder, "test/support/lakes");
@@ -89,23 +89,13 @@ export interface TableWriter {
   stop(): Promise<void>;
 }
 
-export function startWriter(bin: string, catalog: string, endpoint: string): TableWriter {
+export function startWriter(catalog: string, endpoint: string): TableWriter {
   const { accessKeyId, secretAccessKey } = credentials;
-  const args = [join(lakes, "named_tables.py"), catalog, endpoint, accessKeyId, secretAccessKey];
+  const args = [catalog, endpoint, accessKeyId, secretAccessKey];
   // versitygw refuses uploads after one whose checksum comes behind its body, on the same connection.
-  const env = { ...process.env, AWS_REQUEST_CHECKSUM_CALCULATION: "when_required" };
-  const child = spawn(join(bin, "python"), args, { env, stdio: ["pipe", "pipe", "inherit"] });
-  child.stdin.on("error", () => undefined); // it has ended: `act` says so
-  const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
+  const writer = lakeWriter("named_tables.py", args, { AWS_REQUEST_CHECKSUM_CALCULATION: "when_required" });
   return {
-    async act(act, table) {
-      child.stdin.write(`${JSON.stringify([act, table])}\n`);
-      const { value, done } = await lines.next();
-      if (done === true) {
-        throw new Error(`pyiceberg ended: ${act} ${table}`);
-      }
-      return JSON.parse(value) as WrittenTable;
-    },
-    stop: () => ended(child),
+    act: async (act, table) => JSON.parse(await writer.ask(JSON.stringify([act, table]))) as WrittenTable,
+    stop: async () => await writer[Symbol.asyncDispose](),
   };
 }

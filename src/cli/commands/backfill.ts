@@ -60,7 +60,7 @@ export const backfillCommand: CommandLine = {
       "none",
     ],
     "--allow-duplicates":
-      "Allow --reprocess to append to a table that is not empty; rows may then be there twice (Postgres: append)",
+      "Allow --reprocess to append to a table that is not empty; rows may then be there twice (mode append)",
     "--allow-older": "Allow these runs to overwrite the rows of newer runs of this job (Postgres: upsert, replace)",
     "--json": "Print one line of JSON for each run, and one for all of them at the end",
     ...quietFlag,

@@ -31,11 +31,11 @@ export const runCommand: CommandLine = {
     "--reuse":
       "Let --new-run take the predictions of unchanged rows from the run that it replaces, as the spec's reuse says. Default: a new run scores all rows",
     "--allow-duplicates":
-      "Allow --new-run to add to rows that stay; rows may then be there twice (Postgres: append; input.since)",
+      "Allow --new-run to add to rows that stay; rows may then be there twice (mode append, or input.since)",
     "--allow-older": "Allow this run to overwrite the rows of a newer run of this job (Postgres: upsert, replace)",
     ...providerFlag,
     "--skip-exit-code <code>": [
-      "Exit code when the run is already complete, such as 99, which marks an Airflow task as skipped",
+      "Exit code when nothing was left to do, such as 99, which marks an Airflow task as skipped",
       skipExitCode,
     ],
     "--limit <n>": [

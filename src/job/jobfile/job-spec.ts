@@ -242,14 +242,16 @@ function withDefaults({ max_rejects: given, challenger: other, ...spec }: z.outp
 const longestName = 63 - "_challenger".length;
 
 /** Refuses what does not fit runs that read what is new only, and are published beside each other. */
-function checkSince({ input: { since }, output: { postgres }, ...spec }: GivenJob, refuse: Refuse): void {
+function checkSince({ input: { since }, output: { delta, postgres }, ...spec }: GivenJob, refuse: Refuse): void {
   if (since === undefined) {
     return;
   }
-  if (postgres?.mode === "replace") {
-    const message =
-      "a run with input.since has new rows only, and mode replace would remove those of the runs before it: use append or upsert";
-    refuse(["output", "postgres", "mode"], message);
+  for (const [target, given] of Object.entries({ delta, postgres })) {
+    if (given?.mode === "replace") {
+      const message =
+        "a run with input.since has new rows only, and mode replace would remove those of the runs before it: use append, or upsert in Postgres";
+      refuse(["output", target, "mode"], message);
+    }
   }
   for (const key of ["reuse", "challenger"] as const) {
     if (spec[key] !== undefined) {

@@ -140,11 +140,14 @@ function below(path: string, name: string): string {
   return `${path.replace(/\/+$/, "")}/${runParam}=${name}`;
 }
 
-/** The spec of a chain, whose runs are below its output, or of one of them. */
+/** The spec of a chain, or of one of its runs, which have folders below its output or one table. */
 function ofChain(loaded: LoadedSpec, run: number | undefined): LoadedSpec {
-  const { outputPattern } = loaded;
-  const pattern = { job: below(outputPattern.job, anyValue), series: below(outputPattern.series, anyValue) };
-  const whole = { ...loaded, outputPattern: pattern, chain: { run: undefined, whole: undefined } };
+  const { job, series } = loaded.outputPattern;
+  const outputPattern =
+    loaded.spec.output.parquet === undefined
+      ? loaded.outputPattern
+      : { job: below(job, anyValue), series: below(series, anyValue) };
+  const whole = { ...loaded, outputPattern, chain: { run: undefined, whole: undefined } };
   return run === undefined ? whole : specOfRun(whole, run);
 }
 
@@ -409,6 +412,7 @@ const unused = [
   ...[
     "path",
     "table",
+    "catalog",
     "at",
     "since",
     "on_rewrite",
@@ -421,8 +425,7 @@ const unused = [
     "spool",
   ].map((key) => ["input", key]),
   ...["endpoint", "region", "path_style", "request_payer", "timeouts"].map((key) => ["input", key]),
-  ["output", "parquet"],
-  ["output", "postgres"],
+  ...["parquet", "delta", "postgres"].map((key) => ["output", key]),
   ["challenger"],
   ["reuse"],
   ["commit_rows"],

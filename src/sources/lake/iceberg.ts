@@ -176,7 +176,7 @@ export async function readIcebergChanges(
   { from, to, onRewrite, schemaId }: WantedChanges & { readonly schemaId: number | undefined },
 ): Promise<LakeChanges> {
   const table = await openTable(reader, metadataFile);
-  const wanted = to === null || to === noSnapshot ? { ref: "main" } : { snapshot: to, schemaId };
+  const wanted = to === null ? { ref: "main" } : { snapshot: to, schemaId };
   const found = snapshotOf(table, wanted);
   const position = found === undefined ? noSnapshot : String(found["snapshot-id"]);
   if (from === null || found === undefined) {

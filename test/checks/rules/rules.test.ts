@@ -182,8 +182,24 @@ describe("a night beside the nights before it", () => {
     const expected = { reason: "Black Friday", asBaseline: false };
     const [shape] = resultsOf({ features: { age: scaled(1000) } }, 28, { expected });
     expect(shape).toMatchObject({ level: "warn", lowered: "expected to differ: Black Friday", isExcused: true });
-    const limits = { expected, outputs: new Map([["score", { range: [0, 0.1] as const }]]) };
-    expect(judged({}, 28, limits)).toEqual(["range score hold"]);
+    const half = normals(rows, { mean: 40, deviation: 9 }).map((value, row) => (row % 2 === 0 ? null : value));
+    expect(judged({ features: { age: numbersProfile(half) } }, 28, { expected })).toEqual(["nulls age warn"]);
+
+    const outputs: Limits["outputs"] = new Map([
+      ["score", { range: [0, 0.1] }],
+      ["label", { in: ["no"] }],
+    ]);
+    const others = ["unique", "sql"].map(
+      (check): Finding => ({ check, column: "id", level: "hold", measured: 1, limit: 0, against: null, numbers: {} }),
+    );
+    const run = runProfile({ rows, rejected: 60, ...usual(0) });
+    const earlier = earlierThan(
+      run.date,
+      nightsBefore(28, (ago) => ({ rows, ...usual(ago) })),
+    );
+    const { results } = judge({ run, earlier, limits: { ...defaultLimits, expected, outputs }, others });
+    const holds = results.filter(({ level }) => level === "hold").map(({ check }) => check);
+    expect(holds).toEqual(["rejects", "range", "in", "unique", "sql"]);
   });
 
   test("columns that only grow are not compared, and are named", () => {
@@ -257,13 +273,75 @@ describe("what a rule takes for a night to compare with", () => {
   });
 
   test("the fewer nights are known, the more times the usual distance passes", () => {
-    const levelAfter = (nights: number): string[] =>
+    const levelAfter = (nights: number, left = 300): string[] =>
       resultOf(
-        runProfile({ rows: 300 }),
+        runProfile({ rows: left }),
         nightsBefore(nights, (ago) => ({ rows: ago === 2 ? 1200 : 1000 + ago })),
         { check: "rows" },
       );
-    expect([3, 28].map(levelAfter)).toEqual([["run pass"], ["run hold"]]);
+    expect([levelAfter(3), levelAfter(3, 150), levelAfter(28)]).toEqual([["run pass"], ["run hold"], ["run hold"]]);
+  });
+
+  describe("values that no earlier night had", () => {
+    const some = (share: number, valueOf: (row: number) => number): ColumnProfile =>
+      numbersProfile(Array.from({ length: rows }, (_, row) => (row < share * rows ? valueOf(row) : row % 50)));
+    const texts = (share: number): ColumnProfile => textsProfile({ other: share * rows, usual: rows - share * rows });
+    const levelOf = (x: ColumnProfile, before: readonly RunProfile[]): string[] =>
+      resultOf(runProfile({ features: { x } }), before, { check: "unseen" });
+    const after = (nights: number, usualOf: (ago: number) => ColumnProfile): RunProfile[] =>
+      nightsBefore(nights, (ago) => ({ features: { x: usualOf(ago) } }));
+    const fresh = (row: number): number => 1000 + (row % 9);
+
+    test("are held where most numbers or many texts are new, and more of them while few nights are known", () => {
+      const numbers = [0.7, 0.9, 0.96].map((share) => some(share, fresh));
+      const names = [0.1, 0.3, 0.5].map(texts);
+      for (const nights of [3, 28]) {
+        const due = ["x pass", nights === 3 ? "x pass" : "x hold", "x hold"];
+        expect(
+          numbers.flatMap((x) =>
+            levelOf(
+              x,
+              after(nights, () => some(0, fresh)),
+            ),
+          ),
+        ).toEqual(due);
+        expect(
+          names.flatMap((x) =>
+            levelOf(
+              x,
+              after(nights, () => texts(0)),
+            ),
+          ),
+        ).toEqual(due);
+      }
+      expect(
+        levelOf(
+          texts(1),
+          after(1, () => texts(0)),
+        ),
+      ).toEqual(["x warn"]);
+    });
+
+    test("are no surprise where earlier numbers were many, or too many to be counted", () => {
+      expect(
+        levelOf(
+          some(1, fresh),
+          after(28, (ago) => some(0.2, (row) => ago * 1000 + row)),
+        ),
+      ).toEqual([]);
+      expect(
+        levelOf(
+          score(1),
+          after(28, () => some(0, fresh)),
+        ),
+      ).toEqual([]);
+    });
+
+    test("are usual where a night had as many, unless a person approved it", () => {
+      const before = after(28, (ago) => some(ago === 5 ? 1 : 0, (row) => 500 + (row % 9)));
+      const approved = before.map((run, index) => (index === 23 ? { ...run, isApproved: true as const } : run));
+      expect([before, approved].flatMap((nights) => levelOf(some(1, fresh), nights))).toEqual(["x pass", "x hold"]);
+    });
   });
 
   test("a few NULL pass, and more of them while few nights are known", () => {
@@ -300,6 +378,31 @@ describe("what a rule takes for a night to compare with", () => {
     const levelFor = (count: number): string[] => resultOf(runProfile({ rows: count }), earlier, { check: "rows" });
     expect(levelFor(500)).toEqual(["run hold"]);
     expect([1500, 3000].flatMap(levelFor)).toEqual(["run pass", "run pass"]);
+    expect(resultOf(runProfile({ rows: 500 }), earlier.slice(-9), { check: "rows" })).toEqual(["run pass"]);
+  });
+
+  test("rows that repeat others are held where they are many, and more than on each night", () => {
+    const levelOf = (repeated: number, before: number, nights: number): string[] =>
+      resultOf(
+        runProfile({ repeated }),
+        nightsBefore(nights, () => ({ repeated: before })),
+        { check: "twice" },
+      );
+    const levels = [3, 28].flatMap((nights) => [0.2, 0.3].flatMap((share) => levelOf(share, 0, nights)));
+    expect(levels).toEqual(["run pass", "run hold", "run pass", "run hold"]);
+    expect(levelOf(0.1, 0.9, 28)).toEqual(["run pass"]);
+  });
+
+  test("an approved night does not widen how far a median may be, and of negative numbers no logarithm counts", () => {
+    const levelOf = (median: number, before: readonly RunProfile[]): string[] =>
+      resultOf(runProfile({ features: { x: around(median) } }), before, { check: "far" });
+    const around = (median: number): ColumnProfile =>
+      numbersProfile(Array.from({ length: rows }, (_, row) => median + (row % 19) - 9));
+    const before = nightsBefore(28, (ago) => ({ features: { x: around(ago === 5 ? 10_000 : 40) } }));
+    const approved = before.map((run, index) => (index === 23 ? { ...run, isApproved: true as const } : run));
+    expect([before, approved].flatMap((nights) => levelOf(90_000, nights))).toEqual(["x pass", "x hold"]);
+    const negative = nightsBefore(28, () => ({ features: { x: around(-10) } }));
+    expect([2, 9].flatMap((median) => levelOf(median, negative))).toEqual(["x pass", "x hold"]);
   });
 
   test("half of a weekday's rows warn where nights of weekends have as many", () => {
@@ -321,6 +424,18 @@ describe("what a rule takes for a night to compare with", () => {
     const earlier = nightsBefore(28, (ago) => (ago < 4 ? few : ago < 7 ? { rows: 0 } : { rows, ...usual(ago) }));
     expect(resultOf(runProfile({ rows, ...usual(20) }), earlier, { check: "repeat" })).toEqual(["run hold"]);
     expect(resultOf(runProfile(few), earlier, { check: "repeat" })).toEqual([]);
+  });
+
+  test("a night is not an earlier one if an output, a feature or the rejected rows differ, and may be that of a file", () => {
+    const earlier = nightsBefore(28, (ago) => ({ rows, ...usual(ago) }));
+    const again = runProfile({ rows, ...usual(20) });
+    const { outputs, features } = runProfile(usual(21));
+    for (const change of [{}, { outputs }, { features }, { rejected: 1 }]) {
+      const due = Object.keys(change).length === 0 ? "run hold" : "run pass";
+      expect(resultOf({ ...again, ...change }, earlier, { check: "repeat" })).toEqual([due]);
+    }
+    const ofFile = judge({ run: again, earlier: earlierThan(again.date, [again], true), limits: defaultLimits });
+    expect(ofFile.results.filter(({ level }) => level !== "pass")).toEqual([]);
   });
 
   test("a column is missed in comparison with the last night that had rows, unless it is ignored", () => {
@@ -390,6 +505,12 @@ describe("absolute limits", () => {
     expect(judged(tonight, 0, { outputs })).toEqual(due);
     const without = judged(tonight, 0, {});
     expect(without).toEqual([]);
+  });
+
+  test("an output with more NULLs than its limit is named once", () => {
+    const half = normals(rows, { mean: 0.5, deviation: 0.1 }).map((value, row) => (row % 2 === 0 ? null : value));
+    const outputs = new Map([["score", { nulls: 0.1 }]]);
+    expect(judged({ outputs: { score: numbersProfile(half) } }, 28, { outputs })).toEqual(["nulls score hold"]);
   });
 });
 

@@ -214,6 +214,14 @@ describe("a spec that is right", () => {
   });
 });
 
+test.each([
+  ["a Delta table", "  path: in/*.parquet", "  delta:\n    path: ${TABLE}"],
+  ["a table of a catalog", '  table: db.features\n  catalog: { url: "${CATALOG}" }', "  parquet:\n    path: ${OUT}"],
+])("a pipe needs no variable of the places of a spec, %s", (_name, input, output) => {
+  const text = minimalSpec.replace("  path: in/*.parquet", input).replace("  parquet:\n    path: out", output);
+  expect(load(text, { pipe: true })).toMatchObject({ input: { path: ["stdin"] }, output: { columns: [] } });
+});
+
 function unfrozen(value: unknown, path: string): string[] {
   if (typeof value !== "object" || value === null) {
     return [];

@@ -1,0 +1,69 @@
+import { spawn } from "node:child_process";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { projectFolder } from "./cli.js";
+import { pythonTools } from "./python-tools.js";
+
+/** What writes tables of Delta Lake and Iceberg. */
+export const { bin, missing, skipped } = pythonTools("lakes", [
+  "pyiceberg[sql-sqlite,pyarrow]==0.12.0",
+  "deltalake==1.6.6",
+  "pyarrow==26.0.1",
+]);
+
+/** A program of test/support/lakes that writes tables, and tells of them line by line. */
+export interface LakeWriter extends AsyncDisposable {
+  /** The next line that it tells. */
+  line(): Promise<string>;
+  /** Sends it a line, and returns the next one that it tells. */
+  ask(line: string): Promise<string>;
+}
+
+export function lakeWriter(program: string, args: readonly string[], env: NodeJS.ProcessEnv = {}): LakeWriter {
+  const script = join(projectFolder, "test/support/lakes", program);
+  const writer = spawn(join(bin, "python"), [script, ...args], { env: { ...process.env, ...env } });
+  writer.stdin.on("error", () => undefined); // it has ended: `line` says so
+  const exited = new Promise((done) => writer.once("exit", done));
+  const lines = createInterface(writer.stdout)[Symbol.asyncIterator]();
+  let said = "";
+  writer.stderr.on("data", (text: Buffer) => {
+    said += String(text);
+  });
+  const line = async (): Promise<string> => {
+    const next = await lines.next();
+    if (next.done === true) {
+      throw new Error(`${program} has ended: ${said}`);
+    }
+    return next.value;
+  };
+  return {
+    line,
+    async ask(asked) {
+      writer.stdin.write(`${asked}\n`);
+      return await line();
+    },
+    async [Symbol.asyncDispose]() {
+      writer.kill("SIGKILL");
+      await exited;
+    },
+  };
+}
+
+export const lakeKinds = ["delta", "iceberg"] as const;
+export type LakeKind = (typeof lakeKinds)[number];
+
+/** A table that another program changes when it is asked to. */
+export interface GrowingLake extends AsyncDisposable {
+  readonly table: string;
+  /** Has it carry out an action of growing.py: "append 0 100". */
+  act(action: string): Promise<unknown>;
+}
+
+export async function growingLake(kind: LakeKind, folder: string): Promise<GrowingLake> {
+  const writer = lakeWriter("growing.py", [kind, folder]);
+  return {
+    table: await writer.line(),
+    act: async (action) => JSON.parse(await writer.ask(action)) as unknown,
+    [Symbol.asyncDispose]: () => writer[Symbol.asyncDispose](),
+  };
+}
