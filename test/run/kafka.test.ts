@@ -1,4 +1,4 @@
-import { writeFile } from "node:fs/promises";
+import { readdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { runCli, runCommand } from "../support/cli.js";
@@ -241,3 +241,138 @@ describe.skipIf(missing !== undefined)(`a topic of Kafka${skipped}`, () => {
     expect(await scored()).toEqual(await committed("shared"));
   });
 });
+
+describe.skipIf(missing !== undefined)(`runs with input.since of a topic${skipped}`, () => {
+  const since = { since: "last_run" };
+
+  test("each read what came after the last one, of new partitions too", async () => {
+    await broker.act("create", "growing", 2, {});
+    const spec = await writeJob("growing", since);
+    expect(await run(spec)).toMatchObject({ code: 0, report: { status: "nothing_new" } });
+    await broker.act("send", "growing", 0, values(0, 100));
+    expect(await run(spec)).toMatchObject({ code: 0, report: { rows_scored: 100 } });
+    expect(await run(spec)).toMatchObject({ code: 0, report: { status: "nothing_new" } });
+
+    await broker.act("partitions", "growing", 3);
+    await broker.act("transaction", "growing", 2, values(100, 50), "commit");
+    await broker.act("transaction", "growing", 0, values(150, 50), "abort");
+    await broker.act("send", "growing", 1, values(200, 20));
+    // Records of a transaction that is still open are read by the run after its end.
+    await broker.act("transaction", "growing", 1, values(220, 20), "later");
+    const twice = await Promise.all([runCli(["run", spec, "--no-progress"]), runCli(["run", spec, "--no-progress"])]);
+    expect(
+      twice.map(({ code }) => code),
+      twice[0]?.stderr,
+    ).toEqual([0, 0]);
+    expect(await allScored()).toHaveLength(170);
+
+    await broker.act("end", "later");
+    expect(await run(spec)).toMatchObject({ code: 0, report: { rows_scored: 20 } });
+    expect(await run(spec)).toMatchObject({ code: 0, report: { status: "nothing_new" } });
+    expect(await allScored()).toEqual(await committed("growing"));
+  });
+
+  test("end with 66 where records were removed, or the topic made anew, before they were read", async () => {
+    await broker.act("create", "shrinking", 1, {});
+    await broker.act("send", "shrinking", 0, values(0, 100));
+    const spec = await writeJob("shrinking", since);
+    expect(await run(spec)).toMatchObject({ code: 0 });
+    await broker.act("send", "shrinking", 0, values(100, 50));
+    await broker.act("expire", "shrinking", 0, 130);
+    const expired = await run(spec);
+    expect(expired, expired.stderr).toMatchObject({ code: 66, report: { code: "INPUT_REWRITTEN" } });
+    expect(expired.stderr).toMatch(/30 offsets, from 100 on[^]*new_files[^]*--new-run/);
+    const onwards = await writeJob("shrinking", { ...since, on_rewrite: "new_files" });
+    expect(await run(onwards)).toMatchObject({ code: 0, report: { rows_scored: 20 } });
+
+    await broker.act("drop", "shrinking");
+    await remade("shrinking");
+    await broker.act("send", "shrinking", 0, values(500, 10));
+    expect(await run(await writeJob("shrinking", since))).toMatchObject({
+      code: 66,
+      report: { code: "INPUT_REWRITTEN" },
+    });
+    expect(await run(onwards)).toMatchObject({ code: 66 }); // the same file: it says fail again
+    const again = await writeJob("shrinking", { ...since, on_rewrite: "new_files" });
+    expect(await run(again)).toMatchObject({ code: 0, report: { rows_scored: 10 } });
+    expect((await allScored()).map(([, , , id]) => Number(id)).toSorted((one, other) => one - other)).toEqual([
+      ...range(0, 100),
+      ...range(130, 150),
+      ...range(500, 510),
+    ]);
+  });
+
+  test("are continued with the offsets that they were planned with, or refused", async () => {
+    await broker.act("create", "resumed", 1, {});
+    await broker.act("send", "resumed", 0, values(0, 400));
+    const spec = await writeJob("resumed", since, { commit_rows: 50 });
+    const stopped = await stopAfterPart(spec);
+    expect(stopped).toBeGreaterThan(0);
+    await broker.act("send", "resumed", 0, values(400, 100));
+    const other = await writeJob("resumed", since, { commit_rows: 50 }, { columns: { ...columns, ok: "text" } });
+    expect(await run(other)).toMatchObject({ code: 66, report: { code: "PLAN_CHANGED" } });
+    await writeJob("resumed", since, { commit_rows: 50 });
+    const resumed = await run(spec);
+    expect(resumed, resumed.stderr).toMatchObject({ code: 0, report: { rows_planned: 400 } });
+    expect(resumed.report["spans_resumed"]).toBeGreaterThan(0);
+    expect(await run(spec)).toMatchObject({ code: 0, report: { rows_scored: 100 } });
+    expect(await allScored()).toEqual(await committed("resumed"));
+
+    await broker.act("send", "resumed", 0, values(500, 400));
+    await stopAfterPart(spec);
+    await broker.act("expire", "resumed", 0, 890);
+    const expired = await run(spec);
+    expect(expired, expired.stderr).toMatchObject({ code: 66, report: { code: "INPUT_CHANGED" } });
+    await broker.act("drop", "resumed");
+    await remade("resumed");
+    await broker.act("send", "resumed", 0, values(0, 900));
+    const remadeTopic = await run(spec);
+    expect(remadeTopic, remadeTopic.stderr).toMatchObject({ code: 66, report: { code: "INPUT_CHANGED" } });
+    expect(remadeTopic.stderr).toContain("made anew");
+  });
+});
+
+/** A topic may be made again some time after it is dropped. */
+async function remade(topic: string): Promise<void> {
+  await until(
+    async () =>
+      await broker.act("create", topic, 1, {}).then(
+        () => true,
+        () => false,
+      ),
+    100,
+  );
+}
+
+function range(start: number, end: number): number[] {
+  return Array.from({ length: end - start }, (_, index) => start + index);
+}
+
+/** The rows of all runs of a chain. */
+async function allScored(): Promise<unknown[][]> {
+  const names = await readdir(join(scratch.path, "out"));
+  const rows = await Promise.all(
+    names.filter((name) => name.startsWith("run=")).map((name) => scored(join("out", name))),
+  );
+  return inOrder(rows.flat());
+}
+
+/** Kills a run when it has committed a span. Returns how many it has committed. */
+async function stopAfterPart(spec: string): Promise<number> {
+  const parts = async (): Promise<number> => {
+    const folders = (await namesIn(join(scratch.path, "out"))).filter((name) => name.startsWith("run="));
+    const last = folders.toSorted().at(-1) ?? "";
+    const names = await namesIn(join(scratch.path, "out", last));
+    return names.includes("_SUCCESS") ? 0 : names.filter((name) => name.endsWith(".parquet")).length;
+  };
+  await runCli(["run", spec, "--no-progress"], {
+    onStart(child) {
+      void until(async () => (await parts()) > 0, 1).then(() => child.kill("SIGKILL"));
+    },
+  });
+  return await parts();
+}
+
+async function namesIn(folder: string): Promise<readonly string[]> {
+  return await readdir(folder).catch(() => []);
+}

@@ -193,7 +193,11 @@ function startActor(address: string): Actor {
     line,
     async act(act, ...args) {
       child.stdin.write(`${JSON.stringify([act, ...args])}\n`);
-      return JSON.parse(await line()) as unknown;
+      const [done, answer] = JSON.parse(await line()) as [done: boolean, answer: unknown];
+      if (!done) {
+        throw new Error(`${act}: ${String(answer)}`);
+      }
+      return answer;
     },
   };
 }

@@ -51,8 +51,12 @@ export function lakeTableError(pattern: string, table: string, { format, remedy 
   );
 }
 
-/** "Delta version 12", "Iceberg snapshot 8633778438556666410". */
+/** "Delta version 12", "Iceberg snapshot 8633778438556666410"; what is read of a topic is too long to show. */
 export function versionText({ format, version }: Pick<PinnedTable, "format" | "version">): string {
-  const names = { delta: "Delta version", iceberg: "Iceberg snapshot", kafka: "offsets" };
-  return `${names[format]} ${version}`;
+  const texts = {
+    delta: `Delta version ${version}`,
+    iceberg: `Iceberg snapshot ${version}`,
+    kafka: "what is committed",
+  };
+  return texts[format];
 }

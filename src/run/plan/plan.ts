@@ -33,6 +33,8 @@ export interface PinnedTable {
   readonly schemaId?: number | undefined;
   /** Rows of the shards that the table has removed. */
   readonly removedRows: number;
+  /** Of a topic the types of the fields that are read; absent: a table has its own. */
+  readonly fields?: Readonly<Record<string, string>> | undefined;
   /** What a catalog named: which table it is, and the metadata file that is read; absent: `uri` is its folder. */
   readonly catalog?: { readonly uuid: string; readonly metadata: string } | undefined;
 }

@@ -1,4 +1,4 @@
-import { errnoOf, JobError, messageOf } from "../../base/errors.js";
+import { errnoOf, isCertificateError, isTlsProtocolError, JobError, messageOf } from "../../base/errors.js";
 import { ifOpened } from "../../base/promises.js";
 import { connectionErrors, type RetryTools, type RetryVerdict, tryAgain } from "../../base/retry.js";
 import { type Connection, type KafkaLogin, type KafkaTls, openConnection, type Request } from "./connection.js";
@@ -278,6 +278,13 @@ function notAuthorized(doing: string): JobError {
 }
 
 function unexpected(doing: string, error: unknown): JobError {
+  const errno = errnoOf(error) ?? "";
+  if (isCertificateError(errno) || isTlsProtocolError(errno)) {
+    return new JobError("PERMISSION", `${doing}: no encrypted connection: ${messageOf(error)}`, {
+      hint: "input.kafka.tls.ca names the authority's certificate; leave input.kafka.tls out where brokers do not encrypt",
+      cause: error,
+    });
+  }
   return new JobError("NETWORK", `${doing}: ${messageOf(error)}`, { hint: unreachable, cause: error });
 }
 

@@ -190,7 +190,11 @@ async function recordBytes(
   return 0;
 }
 
-function listingOf({ topic, spool }: TopicOptions, pinned: PinnedTopic, { table, changes }: WantedInput): Listing {
+function listingOf(
+  { topic, columns, spool }: TopicOptions,
+  pinned: PinnedTopic,
+  { table, changes }: WantedInput,
+): Listing {
   const { id, bytes, partitions } = pinned;
   const size = 2 ** Math.floor(Math.log2(shardBytes / Math.max(1, bytes)));
   const rows = Math.min(shardRows.most, Math.max(shardRows.least, size));
@@ -214,6 +218,7 @@ function listingOf({ topic, spool }: TopicOptions, pinned: PinnedTopic, { table,
     format: "kafka",
     version: JSON.stringify(pinned),
     removedRows: 0,
+    fields: columns,
   };
   const range: Changes | undefined = changes && { ...changes, to: JSON.stringify(position) };
   return {

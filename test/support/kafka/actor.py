@@ -1,7 +1,7 @@
 """actor.py BROKER: does what lines of stdin ask of a cluster, one JSON answer a line.
 
 ["create", topic, partitions, settings], ["partitions", topic, count], ["drop", topic], ["expire", topic, partition, offset],
-["send", topic, partition, [[key, value], ...], codec], ["transaction", topic, partition, [[key, value], ...], end],
+["send", topic, partition, [[key, value], ...], codec], ["transaction", topic, partition, [[key, value], ...], end]: "commit", "abort", or a name for ["end", name] to commit it,
 ["read", topic]: all committed records as [partition, offset, key, value, time], ["group", group, topic]: its offsets.
 """
 import json
@@ -69,6 +69,10 @@ def transaction(topic, partition, records, end):
         producers[end] = writer  # it stays open
 
 
+def end(name):
+    producers.pop(name).commit_transaction()
+
+
 def read(topic):
     consumer = Consumer({**broker, "group.id": str(uuid.uuid4()), "isolation.level": "read_committed",
                          "enable.partition.eof": True, "auto.offset.reset": "earliest"})
@@ -94,4 +98,7 @@ def group(name, topic):
 print(json.dumps("ready"), flush=True)
 for line in sys.stdin:
     act, *args = json.loads(line)
-    print(json.dumps({name: f for name, f in globals().items() if callable(f)}[act](*args)), flush=True)
+    try:
+        print(json.dumps([True, globals()[act](*args)]), flush=True)
+    except Exception as error:
+        print(json.dumps([False, str(error)]), flush=True)
