@@ -1,16 +1,19 @@
 import { readFile } from "node:fs/promises";
 import { resolve } from "node:path";
 import { gunzipSync } from "node:zlib";
+import { showType } from "../columns/types.js";
 import { openArrowDecoder } from "../formats/arrow/decoder.js";
 import { openBytes, openShards } from "../formats/arrow/shards.js";
 import { unpackLz4Frame, unpackSnappyBlock, unpackZstdFrame } from "../formats/codecs.js";
-import type { Decoder } from "../formats/format.js";
+import type { Decoder, ShardSchema } from "../formats/format.js";
 import type { ParquetOptions } from "../formats/parquet/duckdb.js";
 import {
+  type Codec,
   type KafkaLogin,
   type KafkaTls,
   openCluster,
-  topicDecoder,
+  rowsOfShard,
+  topicColumns,
   topicSource,
   type Unpack,
 } from "../sources/kafka/source.js";
@@ -49,13 +52,27 @@ export async function openTopic(
   return topicSource(files, { topic, columns, cluster, spool, unpack, writeArrow: openArrowStream });
 }
 
-/** Opens the decoder of a topic's shards: they are fetched when they are opened. */
+/** Opens the decoder of a topic's shards, which are fetched when they are opened. What they are like is known before. */
 export async function openTopicDecoder({ columns }: KafkaSpec, options: ParquetOptions): Promise<Decoder> {
   const open = openShards(async ({ remote, ...file }) => {
     await remote?.fetch([]);
     return await openBytes(file);
   });
-  return await Promise.resolve(topicDecoder(openArrowDecoder({ ...options, areFiles: true, open }), columns));
+  const arrow = openArrowDecoder({ ...options, areFiles: true, open });
+  const schema: ShardSchema = {
+    columns: topicColumns(columns).map(({ name, type }) => ({ name, sourceType: showType(type), type })),
+    legacyDates: [],
+  };
+  const common = { rowGroups: 1, sizeBytes: 0, schema, encrypted: [], nulls: new Map<string, number>() };
+  return await Promise.resolve({
+    ...arrow,
+    async *footers(files) {
+      for await (const { path, name } of files) {
+        yield { path, rows: rowsOfShard(name), ...common };
+      }
+    },
+    windows: ({ rowStart, rowEnd }) => Promise.resolve([{ rowStart, rowEnd, ranges: [] }]),
+  });
 }
 
 async function tlsOf(tls: KafkaSpec["tls"], { folder, where }: TopicTools): Promise<KafkaTls | undefined> {
@@ -88,18 +105,13 @@ function loginOf(sasl: KafkaSpec["sasl"], { folder, where }: TopicTools): KafkaL
   };
 }
 
-const unpack: Unpack = (codec, packed, mostBytes) => {
-  switch (codec) {
-    case "gzip":
-      return gunzip(packed, mostBytes);
-    case "snappy":
-      return unpackSnappyBlocks(packed, mostBytes);
-    case "lz4":
-      return unpackLz4Frame(packed, mostBytes);
-    case "zstd":
-      return unpackZstdFrame(packed, mostBytes);
-  }
+const unpackers: Readonly<Record<Codec, (packed: Buffer, mostBytes: number) => Uint8Array>> = {
+  gzip: gunzip,
+  snappy: unpackSnappyBlocks,
+  lz4: unpackLz4Frame,
+  zstd: unpackZstdFrame,
 };
+const unpack: Unpack = (codec, packed, mostBytes) => unpackers[codec](packed, mostBytes);
 
 function gunzip(packed: Buffer, mostBytes: number): Uint8Array {
   try {

@@ -15,7 +15,7 @@ export class JsonFields {
   constructor(names: readonly string[]) {
     this.starts = new Int32Array(names.length);
     this.ends = new Int32Array(names.length);
-    this.#keys = names.map((name) => Buffer.from(`${JSON.stringify(name)}`));
+    this.#keys = names.map((name) => Buffer.from(JSON.stringify(name)));
     this.#byName = new Map(names.map((name, index) => [name, index]));
   }
 

@@ -81,7 +81,7 @@ export function recordRows(columns: KafkaSpec["columns"], partition: number, fro
       const valueEnd = fields.ends[index] as number;
       const valueStart = fields.starts[index] as number;
       const isNull = valueEnd === 0 || bytes[valueStart] === 0x6e;
-      if (!isNull && (builders[index] as ValueBuilder).put(row, bytes, valueStart, valueEnd) === false) {
+      if (!isNull && !(builders[index] as ValueBuilder).put(row, bytes, valueStart, valueEnd)) {
         const [name, type] = values[index] ?? [];
         return `${name} is no ${type}: ${excerpt(bytes, valueStart, valueEnd)}`;
       }

@@ -1,7 +1,6 @@
 import { createHash } from "node:crypto";
 import { open as openFile, readFile, rm } from "node:fs/promises";
-import { type OutputRows, showType } from "../../columns/types.js";
-import type { Decoder, ShardFooter, ShardSchema } from "../../formats/format.js";
+import type { OutputRows } from "../../columns/types.js";
 import type { ListedShard } from "../../run/plan/compare.js";
 import type { Changes, PinnedTable } from "../../run/plan/plan.js";
 import { type KafkaSpec, topicUri } from "../../job/jobfile/kafka-spec.js";
@@ -21,7 +20,8 @@ import { recordRows, topicColumns } from "./rows.js";
 
 export { openCluster } from "./cluster.js";
 export type { KafkaLogin, KafkaTls } from "./connection.js";
-export type { Unpack } from "./records.js";
+export type { Codec, Unpack } from "./records.js";
+export { topicColumns } from "./rows.js";
 
 /** Writes rows as a file of Arrow. */
 export interface ArrowWriter {
@@ -240,10 +240,16 @@ interface ShardPlace {
   readonly to: number;
 }
 
-/** undefined: the URI is that of a file. */
+/** The place that the URI of a shard names; undefined: it is none of the topic. */
 function placeOf(uri: string, topic: string): ShardPlace | undefined {
   const [, partition, from, to] = (uri.startsWith(`${topic}/`) && /\/(\d+)\/(\d+)-(\d+)$/.exec(uri)) || [];
   return to === undefined ? undefined : { partition: Number(partition), from: Number(from), to: Number(to) };
+}
+
+/** How many rows a shard has, by its name. */
+export function rowsOfShard(name: string): number {
+  const { from, to } = placeOf(name, name.replace(/\/\d+\/[^/]*$/, "")) ?? { from: 0, to: 0 };
+  return to - from;
 }
 
 function openRecords(
@@ -333,27 +339,4 @@ function readRecords(topic: string, partition: number, work: () => number): numb
         })
       : error;
   }
-}
-
-/** A decoder of the shards of a topic: `arrow` decodes them once they are fetched. What a shard is like is known before. */
-export function topicDecoder(arrow: Decoder, columns: KafkaSpec["columns"]): Decoder {
-  const schema: ShardSchema = {
-    columns: topicColumns(columns).map(({ name, type }) => ({ name, sourceType: showType(type), type })),
-    legacyDates: [],
-  };
-  return {
-    ...arrow,
-    async *footers(files) {
-      for (const { path, name } of files) {
-        yield* [await Promise.resolve(footerOf(path, name, schema))];
-      }
-    },
-    windows: ({ rowStart, rowEnd }) => Promise.resolve([{ rowStart, rowEnd, ranges: [] }]),
-  };
-}
-
-function footerOf(path: string, name: string, schema: ShardSchema): ShardFooter {
-  const [, from = "", to = ""] = /(\d+)-(\d+)$/.exec(name) ?? [];
-  const rows = Number(to) - Number(from);
-  return { path, rows, rowGroups: 1, sizeBytes: 0, schema, encrypted: [], nulls: new Map() };
 }
