@@ -141,6 +141,8 @@ export interface ChainPosition extends Pick<Changes, "from"> {
   readonly to: string | null;
   /** Stores that the run reads up to a position. Returns what is stored: another attempt may have been first. */
   claim(to: string, by: { readonly at: string; readonly writer: string }): Promise<Pick<Changes, "from" | "to">>;
+  /** All rows, in place of a range that cannot be read any more. @throws JobError USAGE where rows of earlier runs stay */
+  whole(sink: Pick<Sink, "planTarget" | "target">): ChainPosition;
 }
 
 /**

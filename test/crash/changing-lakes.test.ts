@@ -11,6 +11,8 @@ import { randomOf } from "../support/random.js";
 import { torture } from "../support/torture.js";
 
 const columns = ["id", "x", "part"];
+/** Of each worker. */
+const mostKills = torture ? 4 : 2;
 
 /** A table that another program changes all the time. */
 interface Changing extends AsyncDisposable {
@@ -59,7 +61,7 @@ describe.skipIf(missing !== undefined)(
           for (let kills = 0; ; kills += 1) {
             const ran = await runCli(["run", spec, "--worker", `${worker}/2`, "--no-progress"], {
               onStart(child) {
-                if (kills < 4) {
+                if (kills < mostKills) {
                   setTimeout(() => child.kill("SIGKILL"), 400 + random() * 1200);
                 }
               },

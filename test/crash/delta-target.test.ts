@@ -31,7 +31,7 @@ describe("a Delta table that others write to, too", () => {
       });
       await using beside = lakeWriter("beside.py", [table, "442"]);
       const random = randomOf(20);
-      const nights = torture ? 60 : 4;
+      const nights = torture ? 60 : 2;
       let kills = 0;
       for (let night = 0; night < nights; night += 1) {
         const args = ["run", spec, "--param", `ds=n${night}`];

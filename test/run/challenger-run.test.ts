@@ -111,7 +111,7 @@ describe("the run of a challenger", () => {
     await expectEnd(run(spec, "--worker", "0/2"), 0);
     expect(await resultNames()).toEqual([]);
     let kills = 0;
-    for (const parts of torture ? Array.from({ length: 14 }, (_, index) => 17 + index) : [18, 23, 25, 28, 30]) {
+    for (const parts of torture ? Array.from({ length: 14 }, (_, index) => 17 + index) : [18, 23, 28]) {
       const workers =
         parts % 2 === 0
           ? [
@@ -125,7 +125,7 @@ describe("the run of a challenger", () => {
       kills += ended.filter(({ signal }) => signal === "SIGKILL").length;
       expect((await resultNames()).length).toBeLessThanOrEqual(1);
     }
-    expect(kills).toBeGreaterThan(2);
+    expect(kills).toBeGreaterThan(torture ? 2 : 0);
     const [one, other] = await Promise.all([run(spec, "--worker", "0/2"), run(spec, "--worker", "1/2")]);
     expect([0, 67]).toContain(one.code);
     expect([0, 67]).toContain(other.code);

@@ -295,7 +295,7 @@ test("a signed request has the headers that its signature gives it", async () =>
 test.skipIf(missing !== undefined)(
   `files of a table are read through its store, others as before; where its version is gone, a run ends with 66${skipped}`,
   async () => {
-    await using lake = await growingLake("iceberg", scratch.path);
+    const lake = await growingLake("iceberg", scratch.path);
     await lake.act("append 0 10");
     const disk = diskSource({ folder: "/", output: undefined });
     const own = { ...disk, open: () => Promise.reject(new Error("not of the table")) };

@@ -1,4 +1,5 @@
 import { spawn } from "node:child_process";
+import type { Socket } from "node:net";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 import { projectFolder } from "./cli.js";
@@ -23,6 +24,11 @@ export function lakeWriter(program: string, args: readonly string[], env: NodeJS
   const script = join(projectFolder, "test/support/lakes", program);
   const writer = spawn(join(bin, "python"), [script, ...args], { env: { ...process.env, ...env } });
   writer.stdin.on("error", () => undefined); // it has ended: `line` says so
+  // It ends with this process at the latest, and does not keep it.
+  writer.unref();
+  for (const stream of [writer.stdin, writer.stdout, writer.stderr]) {
+    (stream as Socket).unref();
+  }
   const exited = new Promise((done) => writer.once("exit", done));
   const lines = createInterface(writer.stdout)[Symbol.asyncIterator]();
   let said = "";
@@ -53,17 +59,20 @@ export const lakeKinds = ["delta", "iceberg"] as const;
 export type LakeKind = (typeof lakeKinds)[number];
 
 /** A table that another program changes when it is asked to. */
-export interface GrowingLake extends AsyncDisposable {
+export interface GrowingLake {
   readonly table: string;
   /** Has it carry out an action of growing.py: "append 0 100". */
   act(action: string): Promise<unknown>;
 }
 
+/** One program for all tables of this process: to start it takes longer than what it does for a test. */
+let growing: LakeWriter | undefined;
+
 export async function growingLake(kind: LakeKind, folder: string): Promise<GrowingLake> {
-  const writer = lakeWriter("growing.py", [kind, folder]);
-  return {
-    table: await writer.line(),
-    act: async (action) => JSON.parse(await writer.ask(action)) as unknown,
-    [Symbol.asyncDispose]: () => writer[Symbol.asyncDispose](),
-  };
+  growing ??= lakeWriter("growing.py", []);
+  const writer = growing;
+  const ask = async (...request: readonly string[]): Promise<unknown> =>
+    JSON.parse(await writer.ask(JSON.stringify(request))) as unknown;
+  const table = String(await ask("open", kind, folder));
+  return { table, act: async (action) => await ask(table, action) };
 }

@@ -154,7 +154,17 @@ type Rows = readonly Readonly<Record<string, unknown>>[];
 
 /** Whether a run of such a job has each row of a table once, with all of its values and its prediction. */
 export async function expectScored(folder: string, rows: Rows, columns: readonly string[]): Promise<void> {
-  const scored = await outputRows(join(folder, "out"));
+  requireScored(await outputRows(join(folder, "out")), rows, columns);
+}
+
+/** Whether the runs of a chain of such a job have each row of a table once. */
+export async function expectRuns(folder: string, rows: Rows, columns: readonly string[]): Promise<void> {
+  const out = join(folder, "out");
+  const runs = (await readdir(out)).filter((name) => name.startsWith("run="));
+  requireScored((await Promise.all(runs.map((run) => outputRows(join(out, run))))).flat(), rows, columns);
+}
+
+function requireScored(scored: Rows, rows: Rows, columns: readonly string[]): void {
   const text = (row: Readonly<Record<string, unknown>>, score: unknown): string =>
     rowText([...columns.map((name) => row[name]), score]);
   const expected = rows.map((row) => text(row, row[columns[0] ?? ""]));
