@@ -10,8 +10,6 @@ export interface KafkaSpec {
   readonly columns: Readonly<Record<string, KafkaColumnType>>;
   readonly tls?: true | KafkaTlsSpec | undefined;
   readonly sasl?: KafkaSaslSpec | undefined;
-  /** The group whose offsets are set after a run is published. */
-  readonly group?: string | undefined;
 }
 
 export type KafkaColumnType = "text" | "date" | "int64" | "float64" | "bool";
@@ -82,7 +80,6 @@ export const kafka = z
       .optional()
       .describe("Encrypts connections: true, or files."),
     sasl: sasl.optional().describe("Login."),
-    group: text.optional().describe("Group whose offsets are set when a run is published, for tools that show lag."),
   })
   .meta(attempt) satisfies z.ZodType<KafkaSpec>;
 

@@ -40,16 +40,12 @@ export interface Cluster extends Disposable {
   /** Where an epoch of a partition's leader has ended: the end of the log while it lasts; -1: it is not known. */
   endOfEpoch(partition: number, epoch: number): Promise<number>;
   fetch(partition: number, offset: number, mostBytes: number): Promise<FetchedRecords>;
-  /** Says how far a group has read, for those who look at its lag. */
-  commit(group: string, offsets: ReadonlyMap<number, number>): Promise<void>;
 }
 
 const requests = {
   fetch: { api: 1, version: 10 },
   offsets: { api: 2, version: 4 },
   metadata: { api: 3, version: 10, isFlexible: true },
-  commit: { api: 8, version: 5 },
-  coordinator: { api: 10, version: 2 },
   epochs: { api: 23, version: 3 },
 } as const satisfies Record<string, Request>;
 
@@ -63,9 +59,6 @@ const transient: Readonly<Record<number, string>> = {
   8: "the broker is not available",
   9: "the replica is not available",
   13: "the broker was disconnected",
-  14: "the coordinator is loading",
-  15: "the coordinator is not available",
-  16: "the coordinator has moved",
   56: "the broker's disk fails",
   74: "the leader of the partition has changed",
   75: "the broker does not know of the new leader yet",
@@ -239,29 +232,6 @@ export function openCluster({ brokers, topic: name, tls, login, retry, signal }:
           return { lastStable, logStart, aborted, records: code === codes.outOfRange ? undefined : records };
         });
       }),
-    commit: (group, offsets) =>
-      trying(async () => {
-        const asked = new RequestBody().text(group).int8(0).done();
-        const found = await askAny((connection) => connection.call(requests.coordinator, asked));
-        found.int32();
-        refuse(found.int16());
-        found.text();
-        found.int32();
-        const address = `${found.text()}:${found.int32()}`;
-        const body = new RequestBody().text(group).int32(-1).text("");
-        body.array([name], (topic) =>
-          body.text(topic).array([...offsets], ([partition, offset]) => body.int32(partition).int64(offset).text("")),
-        );
-        const answer = await (await connected(address)).call(requests.commit, body.done());
-        answer.int32();
-        answer.array(() => {
-          answer.text();
-          answer.array(() => {
-            answer.int32();
-            refuse(answer.int16());
-          });
-        });
-      }),
     [Symbol.dispose]() {
       signal.removeEventListener("abort", onAbort);
       onAbort();
@@ -273,7 +243,7 @@ const unreachable = "see whether the brokers of input.kafka.brokers can be reach
 
 function notAuthorized(doing: string): JobError {
   return new JobError("PERMISSION", `${doing}: the user of input.kafka.sasl may not read it`, {
-    hint: "grant Read and Describe on the topic, and Read on the group if input.kafka.group names one",
+    hint: "grant Read and Describe on the topic",
   });
 }
 
