@@ -73,6 +73,7 @@ function load(block: string): string {
     CHAT_WEBHOOK: "https://chat.example.org/hook",
     OPENAI_API_KEY: "token",
     CATALOG_TOKEN: "token",
+    KAFKA_PASSWORD: "password",
   };
   loadSpec(text, { file: "job.yaml", params: {}, env, nowMs: 0 });
   return text;
