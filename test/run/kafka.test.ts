@@ -7,6 +7,8 @@ import { type Broker, missing, type SentRecord, skipped, startBroker, user } fro
 import { writeModel } from "../support/onnx.js";
 import { outputRows } from "../support/output.js";
 import { rejectLines } from "../support/rejects.js";
+import { randomOf } from "../support/random.js";
+import { torture } from "../support/torture.js";
 import { until } from "../support/waiting.js";
 
 let broker: Broker;
@@ -333,6 +335,60 @@ describe.skipIf(missing !== undefined)(`runs with input.since of a topic${skippe
     expect(remadeTopic.stderr).toContain("made anew");
   });
 });
+
+/** Runs of a chain, how many of them are killed, and the most records that are sent before each. */
+const { ticks, kills, most } = torture ? { ticks: 30, kills: 20, most: 5000 } : { ticks: 5, kills: 3, most: 300 };
+
+test.skipIf(missing !== undefined)(
+  `a chain of runs reads each committed record of a topic once, some of them killed, two at once, or of two workers${skipped}`,
+  async () => {
+    const random = randomOf(11);
+    const upTo = (limit: number): number => Math.floor(random() * limit);
+    await broker.act("create", "lived", 1, {});
+    const spec = await writeJob("lived", { since: "last_run" }, { commit_rows: torture ? 1000 : 100 });
+    let [partitions, sent, killed] = [1, 0, 0];
+    const tick = async (isKilled: boolean, ...options: readonly string[]): Promise<void> => {
+      const ran = await runCli(["run", spec, "--no-progress", ...options], {
+        onStart(child) {
+          if (isKilled) {
+            setTimeout(() => child.kill("SIGKILL"), 300 + random() * 700);
+          }
+        },
+      });
+      expect([0, 137, null], ran.stderr).toContain(ran.code);
+    };
+    for (let round = 0; round < ticks; round += 1) {
+      if (random() < 0.2) {
+        partitions += 1;
+        await broker.act("partitions", "lived", partitions);
+      }
+      for (let batch = 0; batch < 3; batch += 1) {
+        const records = values(sent, upTo(most));
+        sent += records.length;
+        const end = ["commit", "abort", "send"][upTo(3)] ?? "";
+        const args = ["lived", upTo(partitions), records];
+        await (end === "send" ? broker.act("send", ...args) : broker.act("transaction", ...args, end));
+      }
+      const isKilled = kills - killed >= ticks - round || random() < kills / ticks;
+      killed += isKilled ? 1 : 0;
+      const ways = [
+        [[]],
+        [[], []],
+        [
+          ["--worker", "0/2"],
+          ["--worker", "1/2"],
+        ],
+      ];
+      const way = ways[upTo(3)] ?? [];
+      await Promise.all(way.map((options, index) => tick(isKilled && index === 0, ...options)));
+    }
+    await tick(false); // what the last one has left open
+    await tick(false);
+    expect(killed).toBeGreaterThanOrEqual(Math.min(kills, 2));
+    expect(await allScored()).toEqual(await committed("lived"));
+  },
+  torture ? 1_200_000 : 120_000,
+);
 
 /** A topic may be made again some time after it is dropped. */
 async function remade(topic: string): Promise<void> {

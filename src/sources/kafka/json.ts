@@ -21,7 +21,9 @@ export class JsonFields {
 
   /** Returns what is wrong with bytes [start, end); undefined: they are an object. Of two fields of a name the last counts. */
   read(bytes: Buffer, start: number, end: number): string | undefined {
-    [this.#bytes, this.#at, this.#end] = [bytes, start, end];
+    this.#bytes = bytes; // no assignments of several values here: each would make an array, for each token
+    this.#at = start;
+    this.#end = end;
     this.ends.fill(0);
     this.#space();
     if (bytes[this.#at] !== open.brace || this.#at >= end) {
@@ -33,7 +35,6 @@ export class JsonFields {
   }
 
   #object(): boolean {
-    const bytes = this.#bytes;
     let expected = 0;
     this.#at += 1;
     this.#space();
@@ -69,7 +70,7 @@ export class JsonFields {
       if (byte === close.brace) {
         return true;
       }
-      if (byte !== comma || bytes.length === 0) {
+      if (byte !== comma) {
         return false;
       }
     }
@@ -107,13 +108,16 @@ export class JsonFields {
   }
 
   #space(): void {
-    for (;;) {
-      const byte = this.#byte();
+    const bytes = this.#bytes;
+    const end = this.#end;
+    let at = this.#at;
+    for (; at < end && (bytes[at] as number) <= 0x20; at += 1) {
+      const byte = bytes[at];
       if (byte !== 0x20 && byte !== 0x0a && byte !== 0x0d && byte !== 0x09) {
-        return;
+        break;
       }
-      this.#at += 1;
     }
+    this.#at = at;
   }
 
   #value(depth: number): boolean {
@@ -181,7 +185,8 @@ export class JsonFields {
     if (this.#byte() !== quote) {
       return false;
     }
-    const [bytes, end] = [this.#bytes, this.#end];
+    const bytes = this.#bytes;
+    const end = this.#end;
     for (let at = this.#at + 1; at < end; at += 1) {
       const byte = bytes[at] as number;
       if (byte === quote) {
@@ -229,7 +234,8 @@ export class JsonFields {
 
   #digits(): number {
     const from = this.#at;
-    const [bytes, end] = [this.#bytes, this.#end];
+    const bytes = this.#bytes;
+    const end = this.#end;
     let at = from;
     while (at < end && (bytes[at] as number) >= 0x30 && (bytes[at] as number) <= 0x39) {
       at += 1;
@@ -255,10 +261,11 @@ const exactPowers = Array.from({ length: 23 }, (_, power) => 10 ** power);
 
 /** The number that bytes of JSON are. Most are exact by one division; others are left to the engine. */
 export function numberIn(bytes: Buffer, start: number, end: number): number {
-  let [at, digits, fraction, value] = [start, 0, -1, 0];
-  const isNegative = bytes[at] === 0x2d;
-  at += isNegative ? 1 : 0;
-  for (; at < end; at += 1) {
+  let digits = 0;
+  let fraction = -1;
+  let value = 0;
+  const isNegative = bytes[start] === 0x2d;
+  for (let at = start + (isNegative ? 1 : 0); at < end; at += 1) {
     const byte = bytes[at] as number;
     if (byte >= 0x30 && byte <= 0x39) {
       value = value * 10 + (byte - 0x30);

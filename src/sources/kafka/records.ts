@@ -110,7 +110,8 @@ function visitBatch(
 ): void {
   let at = 0;
   const varint = (): number => {
-    let [value, factor] = [0, 1];
+    let value = 0;
+    let factor = 1;
     for (;;) {
       const byte = body[at] as number;
       at += 1;
