@@ -137,6 +137,11 @@ describe.skipIf(missing !== undefined)(`a topic of Kafka${skipped}`, () => {
       ["k", null],
       [null, '{"id": 9223372036854775807, "x": 1e2, "name": "\\u00e9\\"", "x": 0.1}'],
     ]);
+    const failed = await run(
+      await writeJob("bad", {}, { on_bad_row: "fail", output: { columns: [], parquet: { path: "no" } } }),
+    );
+    expect(failed).toMatchObject({ code: 65, report: { code: "BAD_ROW" } });
+    expect(failed.stderr).toMatch(/kafka:bad\/0\/0-12: row 1: it is no JSON object: no json$/m);
     const ran = await run(await writeJob("bad"));
     expect(ran, ran.stderr).toMatchObject({ code: 0, report: { rows_scored: 3, rows_rejected: 8, rows_filtered: 1 } });
     const rows = await outputRows(join(scratch.path, "out"));

@@ -59,11 +59,11 @@ const reserved = /^_(problem|key|timestamp|offset|partition)$/i;
 export const kafka = z
   .strictObject({
     brokers: z
-      .array(text.regex(/^[^\s@/]+:\d{1,5}$/, "expected host:port"))
+      .array(text.regex(/^([^\s@/]+:\d{1,5}|\$\{.+\})$/, "expected host:port"))
       .min(1)
       .describe("Brokers of the cluster, as host:port. One that answers is enough."),
     topic: text
-      .regex(/^[\w.-]{1,249}$/, "expected the name of a topic")
+      .regex(/^([\w.-]{1,249}|\$\{.+\})$/, "expected the name of a topic")
       .meta(plan)
       .describe("Topic that is read up to its last committed record, as it is when the run is planned."),
     columns: z

@@ -229,6 +229,9 @@ export function openCluster({ brokers, topic: name, tls, login, retry, signal }:
           const [lastStable, logStart] = [answer.int64(), answer.int64()];
           const aborted = answer.array(() => ({ producer: answer.id64(), first: answer.int64() }));
           const records = answer.bytes();
+          if (code === 0 && records.length === 0 && lastStable <= offset) {
+            throw new BrokerError(78); // offsets that were stable once are so again, when the new leader knows
+          }
           return { lastStable, logStart, aborted, records: code === codes.outOfRange ? undefined : records };
         });
       }),

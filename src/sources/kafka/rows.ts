@@ -30,8 +30,9 @@ export function topicColumns(columns: KafkaSpec["columns"]): readonly TopicColum
   return [...Object.entries(columns).map(([name, type]) => ({ name, type: columnTypes[type] })), ...ownColumns];
 }
 
-/** Rows of a batch. Where batches begin depends on nothing but offsets, so that a shard is the same each time. */
+/** Rows of a batch, and bytes of its records. Batches begin where offsets and records say, so that a shard is the same each time. */
 const batchRows = 8192;
+const batchBytes = 8 * 1024 * 1024;
 
 /** Makes rows of records: row i is that of offset `from + i`, whether there is such a record or not. */
 export interface RecordRows extends RecordVisitor {
@@ -48,7 +49,7 @@ export function recordRows(columns: KafkaSpec["columns"], partition: number, fro
   const ended: OutputRows[] = [];
   let builders = values.map(([, type]) => buildersOf[type]());
   let own = ownBuilders();
-  let [batchStart, next] = [from, from];
+  let [batchStart, next, bytesOfBatch] = [from, from, 0];
 
   const end = (): void => {
     const rowCount = next - batchStart;
@@ -64,10 +65,11 @@ export function recordRows(columns: KafkaSpec["columns"], partition: number, fro
     builders = values.map(([, type]) => buildersOf[type]());
     own = ownBuilders();
     batchStart = next;
+    bytesOfBatch = 0;
   };
   const advance = (): void => {
     next += 1;
-    if (next - batchStart === batchRows) {
+    if (next - batchStart === batchRows || bytesOfBatch >= batchBytes) {
       end();
     }
   };
@@ -108,6 +110,7 @@ export function recordRows(columns: KafkaSpec["columns"], partition: number, fro
       if (problem !== undefined) {
         own.problem.set(row, problem);
       }
+      bytesOfBatch += valueEnd - keyStart;
       advance();
     },
     fillTo,

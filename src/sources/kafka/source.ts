@@ -67,7 +67,7 @@ interface Position {
 const shardBytes = 32 * 1024 * 1024;
 const shardRows = { least: 256, most: 128 * 1024 } as const;
 /** What one request fetches. */
-const fetchBytes = 8 * 1024 * 1024;
+const fetchBytes = 4 * 1024 * 1024;
 const sampleBytes = 256 * 1024;
 
 /** A source of the records of a topic. @param files the source of other files, such as a marker */
@@ -317,7 +317,10 @@ async function fetchShard(options: TopicOptions, { partition, from, to }: ShardP
     }
     const reached = readRecords(topic, partition, () => visitRecords(fetched, { from: next, to, unpack }, rows));
     if (reached === next) {
-      throw changed(topic, `partition ${partition} ends at offset ${fetched.lastStable}, planned ${to}`);
+      throw new JobError(
+        "SHARD_CORRUPT",
+        `reading topic ${topic}: partition ${partition}: no whole batch at offset ${next}`,
+      );
     }
     next = Math.min(to, reached);
     rows.fillTo(next);
