@@ -67,9 +67,7 @@ export async function openTopicDecoder({ columns }: KafkaSpec, options: ParquetO
   return await Promise.resolve({
     ...arrow,
     async *footers(files) {
-      for await (const { path, name } of files) {
-        yield { path, rows: rowsOfShard(name), ...common };
-      }
+      yield* files.map(({ path, name }) => ({ path, rows: rowsOfShard(name), ...common }));
     },
     windows: ({ rowStart, rowEnd }) => Promise.resolve([{ rowStart, rowEnd, ranges: [] }]),
   });
