@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
 import type { Plan } from "#src/run/plan/plan.js";
-import { runCli } from "../support/cli.js";
+import { runCli, runHere } from "../support/cli.js";
 import { scratch } from "../support/job.js";
 import { lakeWriter, missing, skipped } from "../support/lake-writers.js";
 import { expectScored, writeLakeJob } from "../support/lakes.js";
@@ -116,18 +116,18 @@ test.skipIf(missing !== undefined)(
     const path = last?.uri ?? "";
     await rename(path, `${path}.gone`);
 
-    const second = await runCli(["run", spec, "--no-progress"]);
+    const second = await runHere(["run", spec, "--no-progress"]);
     expect(second.code).toBe(66);
     expect(second.stderr).toContain("--new-run");
 
     await rename(`${path}.gone`, path);
-    const third = await runCli(["run", spec, "--no-progress"]);
+    const third = await runHere(["run", spec, "--no-progress"]);
     expect(third.code, third.stderr).toBe(0);
     await expectScored(scratch.path, rows, columns);
 
     await rename(path, `${path}.gone`);
     await rename(join(lake.table, "_delta_log"), join(scratch.path, "log"));
-    const fourth = await runCli(["run", spec, "--no-progress", "--json"]);
+    const fourth = await runHere(["run", spec, "--no-progress", "--json"]);
     expect(fourth.code, fourth.stderr).toBe(0);
     expect(fourth.stdout).toContain("already_complete");
   },

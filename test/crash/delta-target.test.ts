@@ -2,7 +2,7 @@ import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
-import { expectEnd, runCli } from "../support/cli.js";
+import { expectEnd, runCli, runHere } from "../support/cli.js";
 import { scratch, writeSpec } from "../support/job.js";
 import { lakeWriter, missing, skipped } from "../support/lake-writers.js";
 import { randomOf } from "../support/random.js";
@@ -44,7 +44,7 @@ describe("a Delta table that others write to, too", () => {
           kills += killed.signal === "SIGKILL" ? 1 : 0;
           await other;
         }
-        await expectEnd(runCli(args), 0);
+        await expectEnd(runHere(args), 0);
       }
       const told = JSON.parse(await beside.ask("")) as Told;
       expect(told).toMatchObject({

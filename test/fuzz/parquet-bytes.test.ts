@@ -41,7 +41,7 @@ interface Batch {
   readonly seeds: readonly number[];
 }
 
-const mutations = torture ? 5000 : 60;
+const mutations = torture ? 5000 : 100;
 const seedsOfChild = 150;
 /** Of those that came through unseen, so many are damaged again after their plan. */
 const laterSeeds = 50;

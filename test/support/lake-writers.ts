@@ -18,17 +18,14 @@ export interface LakeWriter extends AsyncDisposable {
   line(): Promise<string>;
   /** Sends it a line, and returns the next one that it tells. */
   ask(line: string): Promise<string>;
+  /** Has it end with this process, which it does not keep. */
+  unref(): void;
 }
 
 export function lakeWriter(program: string, args: readonly string[], env: NodeJS.ProcessEnv = {}): LakeWriter {
   const script = join(projectFolder, "test/support/lakes", program);
   const writer = spawn(join(bin, "python"), [script, ...args], { env: { ...process.env, ...env } });
   writer.stdin.on("error", () => undefined); // it has ended: `line` says so
-  // It ends with this process at the latest, and does not keep it.
-  writer.unref();
-  for (const stream of [writer.stdin, writer.stdout, writer.stderr]) {
-    (stream as Socket).unref();
-  }
   const exited = new Promise((done) => writer.once("exit", done));
   const lines = createInterface(writer.stdout)[Symbol.asyncIterator]();
   let said = "";
@@ -47,6 +44,12 @@ export function lakeWriter(program: string, args: readonly string[], env: NodeJS
     async ask(asked) {
       writer.stdin.write(`${asked}\n`);
       return await line();
+    },
+    unref() {
+      writer.unref();
+      for (const stream of [writer.stdin, writer.stdout, writer.stderr]) {
+        (stream as Socket).unref();
+      }
     },
     async [Symbol.asyncDispose]() {
       writer.kill("SIGKILL");
@@ -70,9 +73,8 @@ let growing: LakeWriter | undefined;
 
 export async function growingLake(kind: LakeKind, folder: string): Promise<GrowingLake> {
   growing ??= lakeWriter("growing.py", []);
-  const writer = growing;
-  const ask = async (...request: readonly string[]): Promise<unknown> =>
-    JSON.parse(await writer.ask(JSON.stringify(request))) as unknown;
-  const table = String(await ask("open", kind, folder));
-  return { table, act: async (action) => await ask(table, action) };
+  growing.unref();
+  const { ask } = growing;
+  const table = JSON.parse(await ask(JSON.stringify(["open", kind, folder]))) as string;
+  return { table, act: async (action) => JSON.parse(await ask(JSON.stringify([table, action]))) as unknown };
 }

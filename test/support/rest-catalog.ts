@@ -1,8 +1,8 @@
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
+import { createHash } from "node:crypto";
 import { copyFileSync, mkdtempSync, openSync, readFileSync, renameSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { delimiter, join } from "node:path";
-import { createHash } from "node:crypto";
 import { buildOnce, cacheFolder } from "./build-once.mjs";
 import { projectFolder } from "./cli.js";
 import { lakeWriter } from "./lake-writers.js";

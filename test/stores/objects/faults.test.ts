@@ -69,21 +69,20 @@ function faultsOf(server: () => StoreServer): void {
   test("names may have any characters; a listing has them in order, page after page", async () => {
     await using world = await worldOf(server());
     const { store, at } = world;
-    const names = [
-      "a b/ü&'(x)%2F.txt",
-      "a+b=c,d;e@f:g$h!~",
-      ...Array.from({ length: 1100 }, (_, n) => `n/${n + 1000}`),
-    ];
-    for (let start = 0; start < names.length; start += 50) {
-      await Promise.all(names.slice(start, start + 50).map((key) => store.put(at(key), key)));
+    const odd = ["a b/ü&'(x)%2F.txt", "a+b=c,d;e@f:g$h!~"];
+    const many = Array.from({ length: 1100 }, (_, n) => `n/${n + 1000}`);
+    await Promise.all(odd.map((key) => store.put(at(key), key)));
+    for (let start = 0; start < many.length; start += 50) {
+      await Promise.all(many.slice(start, start + 50).map((key) => world.bucket.put(key, key)));
     }
+    const names = [...odd, ...many];
     const keys: string[] = [];
     for await (const { key, etag, sizeBytes } of store.list(at("").bucket, "")) {
       expect([etag === "", sizeBytes]).toEqual([false, Buffer.byteLength(key)]);
       keys.push(key);
     }
     expect(keys).toEqual(names.toSorted((one, other) => Buffer.compare(Buffer.from(one), Buffer.from(other))));
-    for (const key of names.slice(0, 2)) {
+    for (const key of odd) {
       expect((await store.readText(at(key)))?.text).toBe(key);
       await store.remove(at(key));
       expect(await store.head(at(key))).toBeUndefined();
