@@ -3,15 +3,7 @@ import type { FixedColumn } from "../columns/types.js";
 import { evaluateRows } from "../duckdb/evaluate.js";
 import { openDuckDb, openDuckDbLazily } from "../duckdb/instance.js";
 import { jsonRows } from "../duckdb/json-rows.js";
-import {
-  type RowJoin,
-  addRows,
-  compareRows,
-  loadRejected,
-  loadRows,
-  loadSpans,
-  missedRows,
-} from "../duckdb/row-join.js";
+import { type RowJoin, addRows, compareRows, loadRows, loadRuns } from "../duckdb/row-join.js";
 import { firstLine } from "../duckdb/sql.js";
 import { StreamEndedError, readStored } from "../duckdb/stored-rows.js";
 import { unpackSnappy, unpackZstdBlocks } from "../formats/codecs.js";
@@ -80,9 +72,7 @@ export async function openRowJoin({ folders, threads, memoryBytes }: JoinOptions
   const join: RowJoin = { connection: await duckdb.connect(), memoryBytes, columns: { a: [], b: [] } };
   return {
     load: (side, rows) => guarded(() => loadRows(join, side, rows), "columns" in rows ? tableHint : fileHint),
-    loadRejected: (side, rows) => guarded(() => loadRejected(join, side, rows)),
-    missed: () => guarded(() => missedRows(join)),
-    loadSpans: (a, b) => guarded(() => loadSpans(join, a, b)),
+    loadRuns: (a, b) => guarded(() => loadRuns(join, a, b), "columns" in a.files ? tableHint : fileHint),
     add: (side, rows) => guarded(() => addRows(join, side, rows)),
     evaluate: (request) => guarded(() => evaluateRows(join, request)),
     compare: (request) => guarded(() => compareRows(join, request)),
