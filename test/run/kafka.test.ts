@@ -281,6 +281,30 @@ describe.skipIf(missing !== undefined)(`runs with input.since of a topic${skippe
     expect(await allScored()).toEqual(await committed("growing"));
   });
 
+  test.skipIf(!torture)(
+    "go on when a leader has gone and another one comes, also in the middle of a run",
+    async () => {
+      await broker.act("create", "led", 2, {});
+      const spec = await writeJob("led", since, { commit_rows: 200, retry: { max_seconds: 90 } });
+      for (let batch = 0; batch < 10; batch += 1) {
+        await broker.act("send", "led", batch % 2, values(batch * 1000, 1000));
+      }
+      let restarted: Promise<void> | undefined;
+      const { code, stderr } = await runCli(["run", spec, "--no-progress"], {
+        onStart() {
+          restarted = until(async () => (await partsOfLast()) > 0, 1).then(() => broker.restart());
+        },
+      });
+      await restarted;
+      expect(code, stderr).toBe(0);
+      await broker.act("send", "led", 0, values(10_000, 100));
+      const next = await run(spec);
+      expect(next, next.stderr).toMatchObject({ code: 0, report: { rows_scored: 100 } });
+      expect(await allScored()).toEqual(await committed("led"));
+    },
+    120_000,
+  );
+
   test("end with 66 where records were removed, or the topic made anew, before they were read", async () => {
     await broker.act("create", "shrinking", 1, {});
     await broker.act("send", "shrinking", 0, values(0, 100));
@@ -420,20 +444,22 @@ async function allScored(): Promise<unknown[][]> {
   return inOrder(rows.flat());
 }
 
+/** The parts of the last run of a chain; 0: it is complete. */
+async function partsOfLast(): Promise<number> {
+  const folders = (await namesIn(join(scratch.path, "out"))).filter((name) => name.startsWith("run="));
+  const last = folders.toSorted().at(-1) ?? "";
+  const names = await namesIn(join(scratch.path, "out", last));
+  return names.includes("_SUCCESS") ? 0 : names.filter((name) => name.endsWith(".parquet")).length;
+}
+
 /** Kills a run when it has committed a span. Returns how many it has committed. */
 async function stopAfterPart(spec: string): Promise<number> {
-  const parts = async (): Promise<number> => {
-    const folders = (await namesIn(join(scratch.path, "out"))).filter((name) => name.startsWith("run="));
-    const last = folders.toSorted().at(-1) ?? "";
-    const names = await namesIn(join(scratch.path, "out", last));
-    return names.includes("_SUCCESS") ? 0 : names.filter((name) => name.endsWith(".parquet")).length;
-  };
   await runCli(["run", spec, "--no-progress"], {
     onStart(child) {
-      void until(async () => (await parts()) > 0, 1).then(() => child.kill("SIGKILL"));
+      void until(async () => (await partsOfLast()) > 0, 1).then(() => child.kill("SIGKILL"));
     },
   });
-  return await parts();
+  return await partsOfLast();
 }
 
 async function namesIn(folder: string): Promise<readonly string[]> {

@@ -55,6 +55,8 @@ export interface Broker extends AsyncDisposable {
   readonly encrypted: string;
   readonly ca: string;
   act(act: string, ...args: readonly unknown[]): Promise<unknown>;
+  /** Kills the broker, and starts it again with what it has stored: it is a new leader then. */
+  restart(): Promise<void>;
   read(topic: string): Promise<readonly ReadRecord[]>;
 }
 
@@ -84,17 +86,21 @@ export async function startBroker(): Promise<Broker> {
   if (formatted.status !== 0) {
     throw new Error(`the broker's folder was not made: ${formatted.stdout}${formatted.stderr}`);
   }
-  const broker = spawn("java", [...java, "-cp", join(jars, "*"), "kafka.Kafka", settings], {
-    stdio: ["ignore", out, out],
-  });
+  const launch = async (): Promise<ChildProcess> => {
+    const child = spawn("java", [...java, "-cp", join(jars, "*"), "kafka.Kafka", settings], {
+      stdio: ["ignore", out, out],
+    });
+    await until(async () => {
+      if (child.exitCode !== null) {
+        throw new Error(`the broker did not start: ${readFileSync(log, "utf8")}`);
+      }
+      return await answers(ports[0] ?? 0);
+    });
+    return child;
+  };
+  let broker = await launch();
   const last = (): void => void broker.kill("SIGKILL");
   process.on("exit", last);
-  await until(async () => {
-    if (broker.exitCode !== null) {
-      throw new Error(`the broker did not start: ${readFileSync(log, "utf8")}`);
-    }
-    return await answers(ports[0] ?? 0);
-  });
   const actor = startActor(plain ?? "");
   await actor.line();
   return {
@@ -103,6 +109,10 @@ export async function startBroker(): Promise<Broker> {
     encrypted: encrypted ?? "",
     ca: join(folder, "cert.pem"),
     act: actor.act,
+    async restart() {
+      await ended(broker);
+      broker = await launch();
+    },
     read: async (topic) => (await actor.act("read", topic)) as readonly ReadRecord[],
     async [Symbol.asyncDispose]() {
       await Promise.all([ended(actor.child), ended(broker)]);

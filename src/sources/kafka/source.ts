@@ -74,7 +74,6 @@ const sampleBytes = 256 * 1024;
 export function topicSource(files: Source, options: TopicOptions): Source {
   const { topic, cluster, spool } = options;
   const uri = topicUri(topic);
-  let id: string | undefined;
   return {
     readAhead: { files: 2, coalescedFiles: 1, windowBytes: Number.POSITIVE_INFINITY, bytes: 4 * shardBytes },
     listNames: (folder) => files.listNames(folder),
@@ -83,13 +82,11 @@ export function topicSource(files: Source, options: TopicOptions): Source {
       if (patterns.length !== 1 || patterns[0] !== uri) {
         return await files.list(patterns);
       }
-      const pinned = await pin(options, wanted);
-      id = pinned.id;
-      return listingOf(options, pinned, wanted);
+      return listingOf(options, await pin(options, wanted), wanted);
     },
     async open(shard) {
       const place = placeOf(shard.uri, uri);
-      return place === undefined ? await files.open(shard) : openRecords(options, shard, place, id);
+      return place === undefined ? await files.open(shard) : openRecords(options, shard, place);
     },
     async [Symbol.asyncDispose]() {
       cluster[Symbol.dispose]();
@@ -252,12 +249,7 @@ export function rowsOfShard(name: string): number {
   return to - from;
 }
 
-function openRecords(
-  options: TopicOptions,
-  { uri }: ListedShard,
-  place: ShardPlace,
-  id: string | undefined,
-): OpenShard {
+function openRecords(options: TopicOptions, { uri, fingerprint }: ListedShard, place: ShardPlace): OpenShard {
   const { cluster, spool, topic } = options;
   const path = spool.newPath();
   let fetched: Promise<void> | undefined;
@@ -276,7 +268,7 @@ function openRecords(
       },
     },
     async check() {
-      requireSame(topic, { planned: id ?? "", now: (await cluster.topic()).id });
+      requireSame(topic, { planned: fingerprint.split(":")[0] ?? "", now: (await cluster.topic()).id });
     },
     async digest() {
       await this.remote?.fetch([]);

@@ -8,7 +8,7 @@ import json
 import sys
 import uuid
 
-from confluent_kafka import Consumer, Producer, TopicPartition, ConsumerGroupTopicPartitions
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition, ConsumerGroupTopicPartitions
 from confluent_kafka.admin import AdminClient, NewPartitions, NewTopic
 
 broker = {"bootstrap.servers": sys.argv[1]}
@@ -18,14 +18,20 @@ producers = {}
 
 def producer(codec, **more):
     if codec not in producers:
-        batch = {"linger.ms": 20, "batch.num.messages": 5000, "compression.type": codec, "enable.idempotence": True}
+        batch = {"linger.ms": 20, "topic.metadata.refresh.interval.ms": 100, "compression.type": codec, "enable.idempotence": True}
         producers[codec] = Producer({**broker, **batch, **more})
     return producers[codec]
 
 
 def put(to, topic, partition, records):
+    to.list_topics(topic)
     for key, value in records:
-        to.produce(topic, key=key, value=value, partition=partition)
+        for tries in range(100):
+            try:
+                to.produce(topic, key=key, value=value, partition=partition)
+                break
+            except KafkaException:  # its partition is new, or the queue is full
+                to.poll(0.1)
         to.poll(0)
 
 
