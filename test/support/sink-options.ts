@@ -2,7 +2,8 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { openSpool, type Spool } from "#src/base/spool.js";
 import { openDuckDbLazily } from "#src/duckdb/instance.js";
-import { type DeltaSinkOptions, openDeltaSink } from "#src/targets/delta.js";
+import { openDeltaSink } from "#src/targets/delta.js";
+import type { LakeSinkOptions } from "#src/targets/lake.js";
 import { inFolder } from "#src/targets/parquet/parts.js";
 import { openParquetSink, type ParquetSinkOptions } from "#src/targets/parquet/sink.js";
 import type { Sink } from "#src/targets/target.js";
@@ -50,7 +51,7 @@ export function openDiskSink(options: DiskSinkOptions): Sink {
 
 export interface DiskTableOptions
   extends Omit<DiskSinkOptions, "folder">,
-    Partial<Pick<DeltaSinkOptions, "allowDuplicates" | "folder">> {
+    Partial<Pick<LakeSinkOptions, "allowDuplicates" | "folder">> {
   readonly table: string;
 }
 
