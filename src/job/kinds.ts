@@ -186,7 +186,7 @@ async function ofCatalog(
   const { catalogSource, credentialsOf, storeName } = await import("../sources/lake/source.js");
   const { openLakeTools } = await import("./duckdb.js");
   const own = await openFiles([input.ready ?? "", golden], input, output, options);
-  const load = openCatalogTable(catalog, table, options);
+  const { load } = openCatalogTable("input", { catalog, table }, options);
   return catalogSource(own.source, {
     table,
     at,
