@@ -42,8 +42,8 @@ export function openCatalogTable(
   return {
     load: async () => await (await open()).load(),
     commit: async (change) => await (await open()).commit(change),
-    create: async (request) => {
-      await (await open()).create(request);
+    create: async (made) => {
+      await (await open()).create(made);
     },
   };
 }

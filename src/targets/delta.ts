@@ -14,7 +14,7 @@ import {
   type SchemaField,
 } from "../sources/lake/delta.js";
 import type { LakeReader } from "../sources/lake/snapshot.js";
-import { type Fence, namesIn, type Store } from "../stores/store.js";
+import { namesIn, type Store } from "../stores/store.js";
 import { JobError } from "../base/errors.js";
 import {
   type AddedFile,
@@ -28,7 +28,6 @@ import {
   notWritten,
   openLakeSink,
   requireColumns,
-  requireCreation,
   requirePartition,
   requireType,
 } from "./lake.js";
@@ -77,8 +76,9 @@ export function openDeltaSink(options: LakeSinkOptions): Sink {
     requireWritable: (plan, state) => {
       requireWritable(options, plan, state);
     },
-    requireExclusive: (fence) => requireExclusive(store, table, fence),
-    pinned: (state) => ({ version: state?.version ?? noVersion }),
+    columnIds: () => undefined,
+    retried: (work) => work(), // a store tells what it has created
+    pinned: (_plan, state) => ({ version: state?.version ?? noVersion }),
     requiredColumns: ({ metaData }) =>
       fieldsOf(metaData.schemaString).flatMap(({ name, nullable }) => (nullable === false ? [name] : [])),
     commit: (run, state, files) => nextVersion(options, { store, reader }, { run, state, files }),
@@ -136,7 +136,11 @@ function logOf(table: string): string {
 function requireWritable(options: LakeSinkOptions, plan: Plan, state: DeltaState | undefined): void {
   const { table, mode, partition } = options;
   if (state === undefined) {
-    requireCreation(options, "delta");
+    if (!options.create) {
+      throw new JobError("USAGE", `writing to ${table}: there is no Delta table`, {
+        hint: "create it, or set output.delta.create to true",
+      });
+    }
     newSchema(table, columnsOfRun(plan, partition));
     return;
   }
@@ -220,16 +224,6 @@ async function nextVersion(
     const name = `${logOf(table)}/${nameOf((state?.version ?? -1) + 1)}.json`;
     return (await store.create(name, text, fenceOf(layout, check))).outcome === "created";
   };
-}
-
-/** @throws JobError USAGE where two writers could create the same version, and where nothing can be copied */
-async function requireExclusive(store: Store, table: string, fence: Fence): Promise<void> {
-  const shared = await store.prepare(fence);
-  if (shared !== undefined) {
-    throw new JobError("USAGE", `writing to ${table}: ${shared}, so that two writers could create one version`, {
-      hint: "keep the table on a disk with hard links, or in a store that honours conditions",
-    });
-  }
 }
 
 /** The version of a table that does not exist, in a plan. */

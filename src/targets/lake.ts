@@ -9,12 +9,12 @@ import type { Plan, RunId } from "../run/plan/plan.js";
 import { type Fence, flush, type Store } from "../stores/store.js";
 import { type Layout, layoutOf } from "./parquet/layout.js";
 import type { ManifestPart } from "./parquet/manifest.js";
-import { eachFooter, type RunFolder } from "./parquet/parts.js";
+import { type BeyondFolder, eachFooter, type RunFolder } from "./parquet/parts.js";
 import { type ParquetSinkOptions, openParquetSink } from "./parquet/sink.js";
 import type { Sink } from "./target.js";
 
 /** A table of a lake as the target. */
-export interface LakeSinkOptions extends Omit<ParquetSinkOptions, "publish"> {
+export interface LakeSinkOptions extends Omit<ParquetSinkOptions, keyof BeyondFolder> {
   /** The table in messages. */
   readonly table: string;
   /** replace: a run takes the place of all rows of its partition. */
@@ -28,7 +28,7 @@ export interface LakeSinkOptions extends Omit<ParquetSinkOptions, "publish"> {
 }
 
 /** A format of tables. State: what a table is at one moment. */
-export interface LakeFormat<State> {
+export interface LakeFormat<State> extends Pick<BeyondFolder, "columnIds"> {
   /** The key of the spec, below `output`. */
   readonly kind: "delta" | "iceberg";
   /** The store of the table's files, and the folder of those with rows. */
@@ -42,12 +42,12 @@ export interface LakeFormat<State> {
    * @throws JobError USAGE, CONTRACT
    */
   requireWritable(plan: Plan, state: State | undefined): void;
-  /** Refuses a place in which two writers could both commit. @throws JobError USAGE */
-  requireExclusive(fence: Fence): Promise<void>;
   /** What the plan of a run notes of the table. */
-  pinned(state: State | undefined): Readonly<Record<string, unknown>>;
+  pinned(plan: Plan, state: State | undefined): Readonly<Record<string, unknown>>;
   /** Columns that take no NULLs. */
   requiredColumns(state: State): readonly string[];
+  /** Repeats what ended without saying whether a commit was done. */
+  retried(work: () => Promise<void>): Promise<void>;
   /**
    * Prepares the commit that adds the rows of a run, and removes what they replace.
    * @returns what commits: false where another writer was first, so that the table must be read again
@@ -75,7 +75,11 @@ const triesLimit = 1000;
  */
 export function openLakeSink<State>(options: LakeSinkOptions, format: LakeFormat<State>): Sink {
   const { table, uri, mode, partition } = options;
-  const sink = openParquetSink({ ...options, publish: (run, parts) => addRows(options, format, run, parts) });
+  const sink = openParquetSink({
+    ...options,
+    columnIds: format.columnIds,
+    publish: (run, parts) => format.retried(() => addRows(options, format, run, parts)),
+  });
 
   return {
     ...sink,
@@ -102,7 +106,11 @@ export function openLakeSink<State>(options: LakeSinkOptions, format: LakeFormat
         return await sink.create(plan, insteadOf);
       }
       format.requireWritable(plan, state);
-      await format.requireExclusive(fenceOf(layoutOf(options.folder, plan.runId), () => Promise.resolve()));
+      await requireExclusive(
+        table,
+        format.files.store,
+        fenceOf(layoutOf(options.folder, plan.runId), () => Promise.resolve()),
+      );
       const added = state && format.lastRun(state, base);
       if (added !== undefined && added >= number) {
         throw new JobError(
@@ -116,7 +124,7 @@ export function openLakeSink<State>(options: LakeSinkOptions, format: LakeFormat
       if (added !== undefined && mode === "append" && !options.allowDuplicates) {
         throw addedBefore("USAGE", table, plan.runId, numberedRunId(base, added));
       }
-      return await sink.create({ ...plan, target: { ...plan.target, ...format.pinned(state) } }, insteadOf);
+      return await sink.create({ ...plan, target: { ...plan.target, ...format.pinned(plan, state) } }, insteadOf);
     },
   };
 }
@@ -143,7 +151,7 @@ async function addRows<State>(
   const { base, number } = splitRunId(plan.runId);
   const files = await addedFiles(run, parts);
   let isCopied = false;
-  await format.requireExclusive(fenceOf(layout, check));
+  await requireExclusive(table, format.files.store, fenceOf(layout, check));
 
   for (let tries = 0; tries < triesLimit; tries += 1) {
     await check();
@@ -174,6 +182,16 @@ export function fenceOf({ temporary }: Layout, check: Fence["check"]): Fence {
   return { scope: temporary, check, takesBack: () => Promise.resolve(false) };
 }
 
+/** @throws JobError USAGE where a name may have two winners, and where nothing can be copied */
+async function requireExclusive(table: string, store: Store, fence: Fence): Promise<void> {
+  const shared = await store.prepare(fence);
+  if (shared !== undefined) {
+    throw new JobError("USAGE", `writing to ${table}: ${shared}, so that two writers could create one file`, {
+      hint: "keep the table on a disk with hard links, or in a store that honours conditions",
+    });
+  }
+}
+
 /** A column, as the output and a table have it. */
 export interface LakeColumn {
   readonly name: string;
@@ -188,15 +206,6 @@ export function columnsOfRun(plan: Plan, partition: LakeSinkOptions["partition"]
 /** The columns of a partition: dates, or texts. */
 function partitionColumns(partition: LakeSinkOptions["partition"]): LakeColumn[] {
   return Object.entries(partition).map(([name, value]) => ({ name, type: isCalendarDate(value) ? "date32" : "utf8" }));
-}
-
-/** @throws JobError USAGE: there is no table, and none is to be created */
-export function requireCreation({ table, create }: LakeSinkOptions, kind: LakeFormat<unknown>["kind"]): void {
-  if (!create) {
-    throw new JobError("USAGE", `writing to ${table}: there is no ${kindNames[kind]} table`, {
-      hint: `create it, or set output.${kind}.create to true`,
-    });
-  }
 }
 
 const kindNames = { delta: "Delta", iceberg: "Iceberg" };
@@ -280,15 +289,10 @@ function requireValues(table: string, required: readonly string[], files: readon
   }
 }
 
-/** The partition of a run in messages. */
-export function partitionText({ table, partition }: LakeSinkOptions): string {
-  const values = Object.entries(partition).map(([name, value]) => `${name}=${value}`);
-  return `partition ${values.join(", ")} of ${table}`;
-}
-
 /** The error for a partition that others have changed. */
-export function changedMeanwhile(options: LakeSinkOptions, { runId }: Plan, what: string): JobError {
-  return new JobError("PLAN_CHANGED", `replacing ${partitionText(options)}: ${what}`, {
+export function changedMeanwhile({ table, partition }: LakeSinkOptions, { runId }: Plan, what: string): JobError {
+  const values = Object.entries(partition).map(([name, value]) => `${name}=${value}`);
+  return new JobError("PLAN_CHANGED", `replacing partition ${values.join(", ")} of ${table}: ${what}`, {
     hint: "score it anew, which replaces what is there now: the same command with --new-run",
     damage: { runId },
   });

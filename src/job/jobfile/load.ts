@@ -425,7 +425,7 @@ const unused = [
     "spool",
   ].map((key) => ["input", key]),
   ...["endpoint", "region", "path_style", "request_payer", "timeouts"].map((key) => ["input", key]),
-  ...["parquet", "delta", "postgres"].map((key) => ["output", key]),
+  ...["parquet", "delta", "iceberg", "postgres"].map((key) => ["output", key]),
   ["challenger"],
   ["reuse"],
   ["commit_rows"],

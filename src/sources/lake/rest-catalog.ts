@@ -83,8 +83,8 @@ export interface NamedTable {
    * @throws Unsettled where it may have been changed all the same; JobError as `LoadTable`
    */
   commit(change: { readonly requirements: string; readonly updates: string }): Promise<boolean>;
-  /** Creates the table, unless there is one. @param request JSON. @throws as `commit` */
-  create(request: string): Promise<void>;
+  /** Creates the table, unless there is one. The texts are JSON. @throws as `commit` */
+  create(made: { readonly schema: string; readonly partitionSpec: string }): Promise<void>;
 }
 
 const texts = z
@@ -152,9 +152,10 @@ export function catalogTable(options: CatalogOptions, { namespace, name }: Table
       const body = `{"requirements":${requirements},"updates":${updates}}`;
       return await unlessConflict(ask(at, z.unknown(), { body }));
     }),
-    create: hinting(async (request) => {
+    create: hinting(async ({ schema, partitionSpec }) => {
       const { tables } = await askPlaces();
-      await unlessConflict(ask(tables, z.unknown(), { body: request }));
+      const body = `{"name":${JSON.stringify(name)},"schema":${schema},"partition-spec":${partitionSpec},"properties":{}}`;
+      await unlessConflict(ask(tables, z.unknown(), { body }));
     }),
   };
 
