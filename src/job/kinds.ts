@@ -379,9 +379,10 @@ async function openIceberg(iceberg: IcebergOutputSpec, options: TargetOptions): 
   const { credentialsOf, storeName } = await import("../sources/lake/source.js");
   const { openIcebergSink, openNewIcebergTable } = await import("../targets/iceberg.js");
   const { unpackAvro } = await import("./duckdb.js");
-  const { table, mode, create, partition } = iceberg;
+  const { table, mode, create, partition, beside } = iceberg;
   const { name, params } = options.job;
   const { retry } = options;
+  const { job, series } = beside === undefined ? runPattern(options.job, options.outputPattern) : options.outputPattern;
   const allowDuplicates = options.attempt.allowDuplicates === true;
   const catalog = openCatalogTable("output.iceberg", iceberg, options);
   const facts = { target: table, uri: table, table, mode, create, partition, allowDuplicates, catalog, retry };
@@ -393,12 +394,14 @@ async function openIceberg(iceberg: IcebergOutputSpec, options: TargetOptions): 
       endpoint: iceberg.endpoint ?? endpoint,
       region: iceberg.region ?? region,
       path_style: iceberg.path_style ?? pathStyle,
-      path: `${tableFolder}/${runFolder(name, params)}`,
+      path: `${tableFolder}/${beside ?? runFolder(name, params)}`,
     };
-    const outputPattern = runPattern(options.job, { job: tableFolder, series: tableFolder });
+    const outputPattern = { job: `${tableFolder}${job}`, series: `${tableFolder}${series}` };
     const credentials = credentialsOf(loaded, () => catalog.load());
     const files = await filesAt(place, { ...options, outputPattern }, tableFolder, credentials);
-    return openIcebergSink({ ...files, ...facts, loaded, tableFolder, unpack: unpackAvro });
+    return beside !== undefined
+      ? openParquetSink({ ...files, ...inFolder })
+      : openIcebergSink({ ...files, ...facts, loaded, tableFolder, unpack: unpackAvro });
   };
   const loaded = await orError(
     () => catalog.load(),
@@ -407,11 +410,14 @@ async function openIceberg(iceberg: IcebergOutputSpec, options: TargetOptions): 
   if (!(loaded instanceof JobError)) {
     return await open(loaded);
   }
-  if (!create) {
+  if (!create && beside === undefined) {
     throw loaded;
   }
   const nowhere = resolve(tmpdir(), `infer-batch-no-table-${options.writer}`);
   const files = filesOnDisk({ ...iceberg, path: nowhere }, { ...options, outputPattern: noRuns }, nowhere);
+  if (beside !== undefined) {
+    return openParquetSink({ ...files, ...inFolder });
+  }
   return openNewIcebergTable({
     ...files,
     ...facts,

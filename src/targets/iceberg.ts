@@ -407,12 +407,10 @@ async function nextSnapshot(
   }
 
   return async () => {
-    const written: string[] = [];
     const fence = fenceOf(layout, check);
     const folder = `${tableFolder}/metadata`;
     const location = meta.location.replace(/\/+$/, "");
     const write = async (name: string, bytes: Buffer): Promise<string> => {
-      written.push(name);
       await store.create(`${folder}/${name}`, (path) => writeFile(path, bytes), fence);
       return `${location}/metadata/${name}`;
     };
@@ -474,7 +472,7 @@ async function nextSnapshot(
     if (await isCommitted(catalog, state, { requirements: jsonText(requirements), updates: jsonText(updates) })) {
       return true;
     }
-    await store.remove(folder, written); // nothing names them
+    // What it has written stays: a request may be sent again on its way, and be told of a conflict with itself.
     await retry.sleep(retry.random() * conflictMs);
     return false;
   };

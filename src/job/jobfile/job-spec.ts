@@ -276,12 +276,6 @@ function checkTarget(spec: GivenJob, refuse: Refuse): void {
   const { parquet, delta, iceberg, postgres, columns } = spec.output;
   checkSince(spec, refuse);
   const isShared = postgres !== undefined && postgres.mode !== "replace" && spec.checks?.on_fail !== "hold";
-  if (spec.challenger !== undefined && iceberg !== undefined) {
-    refuse(
-      ["challenger"],
-      "its predictions have no place beside a table of a catalog yet: compare both models in a job with output.parquet",
-    );
-  }
   if (spec.challenger !== undefined && isShared && !spec.output.lineage) {
     const message = `mode ${postgres?.mode} writes into one table with the rows of other runs: set output.lineage to true, so that the rows that a challenger is compared on can be told from those`;
     refuse(["challenger"], message);

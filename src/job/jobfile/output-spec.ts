@@ -133,6 +133,8 @@ export interface IcebergOutputSpec extends Omit<ParquetOutputSpec, "path">, Lake
   readonly catalog: CatalogSpec;
   /** Its name in the catalog. */
   readonly table: string;
+  /** A folder in that of the table with files that are no part of it, in which the rows are then. No spec says so. */
+  readonly beside?: string | undefined;
 }
 
 export const icebergOutput = parquetOutput.omit({ path: true }).extend({
