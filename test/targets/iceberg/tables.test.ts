@@ -92,8 +92,8 @@ describe.skipIf(icebergMissing !== undefined)(
       const [file = ""] = files.map(([uri]) => uri.replace("file://", ""));
       const stored = await query(`SELECT name, field_id FROM parquet_schema('${file}') WHERE field_id IS NOT NULL`);
       expect(Object.fromEntries(stored.map(({ name, field_id: id }) => [name, Number(id)]))).toEqual({
-        score: 1,
-        id: 2,
+        id: 1,
+        score: 2,
       });
 
       const input = { catalog: { url: catalog().url, warehouse: "tests", token: "${CATALOG_TOKEN}" } };
