@@ -2,11 +2,12 @@
 // the weather at its hour, night after night, and faults over copies of the nights before: npm run real-year
 // -- [--only clean,weather,first,rows-twice,…] [--nights 365] [--model lightgbm,sklearn] [--leave] [--approve=OPTIONS]
 // [--work FOLDER] [--json FILE]
-import { execFile, execFileSync } from "node:child_process";
+import { execFile, execFileSync, spawn } from "node:child_process";
 import { createHash } from "node:crypto";
 import * as fs from "node:fs";
 import { availableParallelism } from "node:os";
 import { join, resolve } from "node:path";
+import { createInterface } from "node:readline";
 import { fileURLToPath } from "node:url";
 import { parseArgs, promisify } from "node:util";
 import { dataFolder } from "./data.mjs";
@@ -125,8 +126,10 @@ function writeJob(folder, { table = "flights", library, input = "clean", model =
   return join(folder, "job.yaml");
 }
 
+const environmentOf = (state) => ({ ...process.env, NO_COLOR: "1", XDG_CACHE_HOME: join(state, "cache") });
+
 async function command(codes, state, ...args) {
-  const env = { ...process.env, NO_COLOR: "1", XDG_CACHE_HOME: join(state, "cache") };
+  const env = environmentOf(state);
   const ended = await promisify(execFile)(process.execPath, [program, ...args], { env, maxBuffer: 2 ** 26 }).catch(
     (error) => error,
   );
@@ -137,22 +140,52 @@ async function command(codes, state, ...args) {
   return { code, stdout };
 }
 
+/** How a run has ended, by its line of JSON: its level, and the first reason. */
+function levelOf({ exit_code: code, verdict, message }) {
+  const [reason = message] = [...(verdict?.failed ?? []), ...(verdict?.warnings ?? [])];
+  const level = { 0: reason === undefined ? "passed" : "warned", 65: "refused", 67: "held" }[code];
+  if (level === undefined) {
+    throw new Error(`exit code ${code}: ${message}`);
+  }
+  return { level, reason };
+}
+
 /** Has a night scored and judged. @returns its level, and the first reason */
 async function judgeNight(state, spec, date) {
   const { code, stdout } = await command([0, 65, 67], state, "run", spec, "--param", `ds=${date}`, "--json", "--quiet");
-  const { verdict, message } = JSON.parse(stdout);
-  const [reason = message] = [...(verdict?.failed ?? []), ...(verdict?.warnings ?? [])];
-  return { level: { 0: reason === undefined ? "passed" : "warned", 65: "refused", 67: "held" }[code], reason };
+  return levelOf({ ...JSON.parse(stdout), exit_code: code });
+}
+
+/** Has nights scored and judged by one process, which ends after one that is held. Yields how each has ended. */
+async function* backfill(state, spec, first, last) {
+  const args = ["backfill", spec, "--param", `ds=${first}..${last}`, "--json", "--quiet"];
+  const how = options.leave ? [] : ["--stop-on-failure"];
+  const child = spawn(process.execPath, [program, ...args, ...how], {
+    env: environmentOf(state),
+    stdio: ["ignore", "pipe", "ignore"],
+  });
+  for await (const line of createInterface({ input: child.stdout })) {
+    const { value, status, ...run } = JSON.parse(line);
+    if (value !== undefined && status !== "no_input") {
+      yield { date: value, ...levelOf(run) };
+    }
+  }
 }
 
 /** Judges nights in order, and has a person publish what is held. */
 async function judgeInOrder({ state, judged }, spec, nights) {
+  let ends;
   for (const night of nights) {
     await judged(night, async () => {
-      const result = await judgeNight(state, spec, night.date);
+      ends ??= backfill(state, spec, night.date, nights.at(-1).date);
+      const { value: { date, ...result } = {} } = await ends.next();
+      if (date !== night.date) {
+        throw new Error(`${spec}: the backfill of ${night.date} has judged ${date}`);
+      }
       if (result.level === "held" && !options.leave) {
+        ends = undefined;
         const how = options.approve.split(" ").filter((option) => option !== "");
-        await command([0], state, "approve", spec, "--param", `ds=${night.date}`, ...how);
+        await command([0], state, "approve", spec, "--param", `ds=${date}`, ...how);
       }
       return result;
     });

@@ -2,11 +2,21 @@ import { scaleOf } from "../columns/value-text.js";
 import { type ColumnType, showType } from "../columns/types.js";
 import { isElementType } from "../columns/values.js";
 
+/** How both models of a run are called. */
+export const modelNames = ["champion", "challenger"] as const;
+
 /** Which columns of two sets of predictions are compared. */
 export interface MatchedColumns {
-  readonly compared: readonly string[];
+  readonly compared: readonly JoinedColumn[];
   /** Columns that cannot be compared, with the reason. */
   readonly apart: readonly { readonly name: string; readonly reason: string }[];
+}
+
+/** A column of both sides, whose types are comparable. */
+export interface JoinedColumn {
+  readonly name: string;
+  readonly a: ColumnType;
+  readonly b: ColumnType;
 }
 
 interface TypedColumn {
@@ -18,24 +28,25 @@ interface TypedColumn {
 export function matchColumns(
   ofA: readonly TypedColumn[],
   ofB: readonly TypedColumn[],
-  [a, b]: readonly [string, string] = ["A", "B"],
+  names?: typeof modelNames,
 ): MatchedColumns {
-  const others = new Map(ofB.map((column) => [column.name, column]));
-  const compared: string[] = [];
+  const [a, b] = names?.map((name) => `the ${name}`) ?? ["A", "B"];
+  const compared: JoinedColumn[] = [];
   const apart: { name: string; reason: string }[] = [];
+  const others = new Map(ofB.map(({ name, type }) => [name, type]));
   for (const { name, type } of ofA) {
     const match = others.get(name);
     others.delete(name);
     if (match === undefined) {
       apart.push({ name, reason: `only ${a} has it (${showType(type)})` });
-    } else if (comparableKind(type, match.type) === undefined) {
-      const [typeA, typeB] = [showType(type), showType(match.type)];
+    } else if (comparableKind(type, match) === undefined) {
+      const [typeA, typeB] = [showType(type), showType(match)];
       apart.push({ name, reason: typeA === typeB ? `of type ${typeA}` : `${typeA} in ${a}, ${typeB} in ${b}` });
     } else {
-      compared.push(name);
+      compared.push({ name, a: type, b: match });
     }
   }
-  const rest = [...others.values()].map(({ name, type }) => ({ name, reason: `only ${b} has it (${showType(type)})` }));
+  const rest = [...others].map(([name, type]) => ({ name, reason: `only ${b} has it (${showType(type)})` }));
   return { compared, apart: [...apart, ...rest] };
 }
 
@@ -111,43 +122,40 @@ export interface Flip {
   readonly rows: number;
 }
 
-/** How the rows of two sides match by their keys. A is the earlier side. */
+/** How the rows of two sides match by their keys, under the names of JSON. A is the earlier side. */
 export interface MatchedRows {
-  readonly rowsA: number;
-  readonly rowsB: number;
-  /** The number of rows whose key is in one side only. */
-  readonly onlyA: number;
-  readonly onlyB: number;
+  readonly rows_a: number;
+  readonly rows_b: number;
+  /** The number of rows whose key is in A only, and in B only. */
+  readonly rows_gone: number;
+  readonly rows_added: number;
   /** The number of keys that are once in each side. Their rows are compared. */
-  readonly matched: number;
+  readonly rows_compared: number;
   /** Of those, the number of rows that differ in a column. */
-  readonly changed: number;
+  readonly rows_changed: number;
   /** The number of keys that are several times in a side, and of those that are not as often in the other one. */
-  readonly repeated: number;
-  readonly uneven: number;
+  readonly keys_repeated: number;
+  readonly keys_uneven: number;
   /** Some repeated keys with their numbers of rows. */
-  readonly examples: readonly { readonly key: string; readonly a: number; readonly b: number }[];
+  readonly repeated: readonly { readonly key: string; readonly a: number; readonly b: number }[];
 }
 
 /** Which rows are joined, and when two values count as equal. */
 export interface JoinRequest {
   readonly key: readonly string[];
-  /** Whether the key is the number of a row, which no other row of its side has. */
-  readonly isNumbered: boolean;
-  readonly columns: readonly string[];
+  readonly columns: readonly JoinedColumn[];
   /** Columns of A that are shown of the rows that differ most. */
   readonly shown: readonly string[];
   /** The largest difference of two numbers that count as equal. */
   readonly tolerance: number;
 }
 
-/** A span as a file on this machine, which lasts until the next one is requested. `rowStart`: its first row in the run. */
-export interface NumberedSpan {
-  readonly path: string;
-  readonly rowStart: number;
-}
-
+/** How two sets of predictions agree. */
 export interface Agreement {
   readonly rows: MatchedRows;
-  readonly columns: ReadonlyMap<string, Measures>;
+  /** By column. */
+  readonly columns: readonly (readonly [string, Measures])[];
+  /** Columns that are not compared. */
+  readonly apart: MatchedColumns["apart"];
+  readonly tolerance: number;
 }

@@ -5,23 +5,42 @@ import { quantileOf } from "./profile/column.js";
 type Numbers = Finding["numbers"];
 type Columns = Pick<ComparedColumn, "now" | "nights">;
 
-/** The median of numbers, the smallest and the largest one before, and the unit that they may be in; none of other values. */
+/** What sentences say of numbers that have moved, by the quantile. */
+const subjects: readonly (readonly [quantile: number, text: string])[] = [
+  [0.5, "median"],
+  [0.1, "a tenth is below"],
+  [0.9, "a tenth is above"],
+];
+
+/**
+ * The median of numbers, the smallest and the largest one before, and the unit that they may be in; or another quantile, where
+ * the median is as usual. None of other values, and where all are as usual.
+ */
 export function mediansOf({ now, nights }: Columns): Numbers {
-  const median = quantileOf(now, 0.5);
-  const before = nights.flatMap(({ column }) => quantileOf(column, 0.5) ?? []);
-  return median === undefined || before.length === 0
-    ? {}
-    : { median, low: Math.min(...before), high: Math.max(...before), ...unitOf({ now, nights }) };
+  const all = subjects.flatMap(([quantile]) => {
+    const value = quantileOf(now, quantile);
+    const before = nights.flatMap(({ column }) => quantileOf(column, quantile) ?? []);
+    const [low, high] = [Math.min(...before), Math.max(...before)];
+    return value === undefined || before.length === 0 ? [] : [{ quantile, median: value, low, high }];
+  });
+  const moved = all.find(({ median, low, high }) => median < low || median > high);
+  const middle = all.find(({ low, high }) => low < high);
+  const { quantile, ...numbers } = moved ?? middle ?? { quantile: 0.5 };
+  return { ...numbers, ...(quantile === 0.5 ? {} : { quantile }), ...unitOf({ now, nights }) };
 }
 
 /** "median 4.05, usually 4050 (÷1000: thousands?)"; undefined: there is none. @param word before the numbers of earlier runs */
-export function mediansText({ median, low = 0, high = 0, unit }: Numbers, word: string): string | undefined {
+export function mediansText(
+  { quantile = 0.5, median, low = 0, high = 0, unit }: Numbers,
+  word: string,
+): string | undefined {
   if (median === undefined) {
     return undefined;
   }
   const digits = digitsApart(median, Number(median) > Number(high) ? high : low);
   const named = unit === undefined ? "" : ` (${unit})`;
-  return `median ${shown(median, digits)}, ${word} ${rangeText([Number(low), Number(high)], (value) => shown(value, digits))}${named}`;
+  const what = subjects.find(([each]) => each === quantile)?.[1];
+  return `${what} ${shown(median, digits)}, ${word} ${rangeText([Number(low), Number(high)], (value) => shown(value, digits))}${named}`;
 }
 
 /** Factors between units that are confused, with what they may mean, and what their inverses may. */

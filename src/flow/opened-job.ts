@@ -1,5 +1,5 @@
 import type { Aggregates } from "../checks/profile/profile.js";
-import type { Agreement, JoinRequest, NumberedSpan } from "../checks/agreement.js";
+import type { Agreement, JoinRequest } from "../checks/agreement.js";
 import type { Evaluated, EvaluationRequest } from "../checks/evaluation.js";
 import type { Column, ColumnType, OutputRows, SourceColumn } from "../columns/types.js";
 import type { Decoder, ShardFile } from "../formats/format.js";
@@ -12,7 +12,7 @@ import type { Changes, PinnedTokenizer, RunId } from "../run/plan/plan.js";
 import type { AttemptRecord } from "../report/attempt-record.js";
 import type { Progress } from "../report/progress.js";
 import type { Sink } from "../targets/target.js";
-import type { LocalParts, StoredFiles, StoredTable } from "../run/lifecycle/span-record.js";
+import type { LocalParts, RunRows, StoredFiles, StoredTable } from "../run/lifecycle/span-record.js";
 import type { OpenShard, Source } from "../sources/source.js";
 import type { JobSpec } from "../job/jobfile/job-spec.js";
 import type { LimitedRun } from "../job/jobfile/load.js";
@@ -141,6 +141,8 @@ export interface ChainPosition extends Pick<Changes, "from"> {
   readonly to: string | null;
   /** Stores that the run reads up to a position. Returns what is stored: another attempt may have been first. */
   claim(to: string, by: { readonly at: string; readonly writer: string }): Promise<Pick<Changes, "from" | "to">>;
+  /** All rows, in place of a range that cannot be read any more. @throws JobError USAGE where rows of earlier runs stay */
+  whole(sink: Pick<Sink, "planTarget" | "target">): ChainPosition;
 }
 
 /**
@@ -183,17 +185,14 @@ export interface RowJoiner extends AsyncDisposable {
   load(side: "a" | "b", rows: StoredTable | LocalParts): Promise<readonly RowColumn[]>;
   /** Adds rows to a side that nothing was loaded into. */
   add(side: "a" | "b", rows: OutputRows): Promise<void>;
-  /** Takes note of the rows that the run of a side has rejected, by their numbers in the run. */
-  loadRejected(side: "a" | "b", rows: AsyncIterable<{ readonly row: number; readonly reason: string }>): Promise<void>;
   /**
-   * Loads the spans of two runs of the same rows. Those of B have the column _row with the numbers of their rows; the numbers
-   * of A's rows follow from these and from which rows were rejected. @throws Error if they do not fit
+   * Loads two runs of the same input. The rows of B have the column _row with their numbers; where A has spans, the numbers
+   * of its rows follow from these and from which rows were rejected. Returns how many rows only B has rejected, by reason.
+   * @throws Error if they do not fit
    */
-  loadSpans(a: AsyncIterable<NumberedSpan>, b: AsyncIterable<NumberedSpan>): Promise<void>;
-  /** Counts the rows that B has rejected, and A has not, by reason. */
-  missed(): Promise<ReadonlyMap<string, number>>;
+  loadRuns(a: RunRows, b: RunRows): Promise<Readonly<Record<string, number>>>;
   /** Compares the rows of keys that are once in both. What it shows of them depends on their keys alone. */
-  compare(request: JoinRequest): Promise<Agreement>;
+  compare(request: JoinRequest): Promise<Pick<Agreement, "rows" | "columns">>;
   /** Judges the predictions of A by the labels of B. */
   evaluate(request: EvaluationRequest): Promise<Evaluated>;
 }

@@ -3,7 +3,7 @@ import { type ChainPosition, type Log, silentLog } from "../flow/opened-job.js";
 import { JobError, orError } from "../base/errors.js";
 import { memoryBudget } from "../base/memory-budget.js";
 import { sha256Of } from "../base/sha256.js";
-import { lastLink, linkAfter, linkOf, type LinkedRun, storeLink, type StoredLink } from "../run/chain.js";
+import { lastLink, lastOrNone, linkAfter, linkOf, type LinkedRun, storeLink, type StoredLink } from "../run/chain.js";
 import { replacedBy } from "../run/lifecycle/published-run.js";
 import { runIdOf } from "../run/plan/identity.js";
 import type { Sink } from "../targets/target.js";
@@ -57,13 +57,13 @@ export async function ofNextRun(loaded: LoadedSpec, specPath: string, attempt: C
     return { loaded, chain: undefined };
   }
   await using sink = await openTarget(wholeOf(loaded), specPath, attempt);
-  const last = await lastLink(sink.ledger, idOf(loaded));
   const asked = loaded.chain.run;
   if (asked !== undefined) {
-    return await askedRun(loaded, specPath, attempt, { asked, sink, last: last?.run ?? 0 });
+    const { run = 0 } = (await lastLink(sink.ledger, idOf(loaded))) ?? {};
+    return await askedRun(loaded, specPath, attempt, { asked, sink, last: run });
   }
+  const last = await lastOrNone(sink.ledger, idOf(loaded), () => requireUnused(loaded, sink));
   if (last === undefined) {
-    await requireUnused(loaded, sink);
     return runOf(loaded, specPath, attempt, { run: 1, from: null, to: null });
   }
   const next = await runAfter(loaded, specPath, attempt, last);
@@ -115,7 +115,12 @@ async function askedRun(
   return runOf(loaded, specPath, attempt, link);
 }
 
-function runOf(loaded: LoadedSpec, specPath: string, attempt: ChainAttempt, { run, from, to }: LinkedRun): RunOfChain {
+function runOf(loaded: LoadedSpec, specPath: string, attempt: ChainAttempt, link: LinkedRun): RunOfChain {
+  const { run, from, to } = link;
+  const whole: ChainPosition["whole"] = (sink) => {
+    refuseTwice(loaded, sink, attempt, link);
+    return { from: null, to: null, claim: (upTo) => Promise.resolve({ from: null, to: upTo }), whole };
+  };
   return {
     loaded: loaded.chain?.run === run ? loaded : specOfRun(loaded, run),
     chain: {
@@ -125,6 +130,7 @@ function runOf(loaded: LoadedSpec, specPath: string, attempt: ChainAttempt, { ru
         await using sink = await openTarget(wholeOf(loaded), specPath, attempt);
         return await storeLink(sink.ledger, idOf(loaded), { run, from, to: upTo }, by);
       },
+      whole,
     },
   };
 }

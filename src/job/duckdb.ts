@@ -2,16 +2,9 @@ import { reuseColumn } from "../models/binding/contract.js";
 import type { FixedColumn } from "../columns/types.js";
 import { evaluateRows } from "../duckdb/evaluate.js";
 import { openDuckDb, openDuckDbLazily } from "../duckdb/instance.js";
-import {
-  type RowJoin,
-  addRows,
-  compareRows,
-  loadRejected,
-  loadRows,
-  loadSpans,
-  missedRows,
-} from "../duckdb/row-join.js";
-import { firstLine, quotePath } from "../duckdb/sql.js";
+import { jsonRows } from "../duckdb/json-rows.js";
+import { type RowJoin, addRows, compareRows, loadRows, loadRuns } from "../duckdb/row-join.js";
+import { firstLine } from "../duckdb/sql.js";
 import { StreamEndedError, readStored } from "../duckdb/stored-rows.js";
 import { unpackSnappy, unpackZstdBlocks } from "../formats/codecs.js";
 import type { LakeTools } from "../sources/lake/source.js";
@@ -35,12 +28,7 @@ const bytesPerThread = 64 * 1024 * 1024;
 export async function openLakeTools(folder: string): Promise<LakeTools & AsyncDisposable> {
   const duckdb = openDuckDbLazily({ threads: 1, memoryBytes: 512 * 1024 * 1024, allowed: { folders: [folder] } });
   return await Promise.resolve({
-    async query(path, { select, where }) {
-      const connection = await duckdb.connect();
-      const rows = `SELECT ${select} FROM read_parquet(${quotePath(path)}, hive_partitioning = false) WHERE ${where}`;
-      const read = await connection.runAndReadAll(`SELECT to_json(t)::VARCHAR FROM (${rows}) t`);
-      return read.getRows().map(([line]) => String(line));
-    },
+    query: (path, sql) => jsonRows(duckdb, path, sql),
     unpack: unpackAvro,
     [Symbol.asyncDispose]: () => duckdb[Symbol.asyncDispose](),
   });
@@ -84,9 +72,7 @@ export async function openRowJoin({ folders, threads, memoryBytes }: JoinOptions
   const join: RowJoin = { connection: await duckdb.connect(), memoryBytes, columns: { a: [], b: [] } };
   return {
     load: (side, rows) => guarded(() => loadRows(join, side, rows), "columns" in rows ? tableHint : fileHint),
-    loadRejected: (side, rows) => guarded(() => loadRejected(join, side, rows)),
-    missed: () => guarded(() => missedRows(join)),
-    loadSpans: (a, b) => guarded(() => loadSpans(join, a, b)),
+    loadRuns: (a, b) => guarded(() => loadRuns(join, a, b), "columns" in a.files ? tableHint : fileHint),
     add: (side, rows) => guarded(() => addRows(join, side, rows)),
     evaluate: (request) => guarded(() => evaluateRows(join, request)),
     compare: (request) => guarded(() => compareRows(join, request)),

@@ -22,7 +22,7 @@ import {
   silentLog,
 } from "../flow/opened-job.js";
 import type { Sink } from "../targets/target.js";
-import type { JobSpec } from "./jobfile/job-spec.js";
+import { type JobSpec, runParam } from "./jobfile/job-spec.js";
 import { type LimitedRun, type LoadedSpec, limitParam } from "./jobfile/load.js";
 import { challengerModel, challengerPlaces } from "./jobfile/model-spec.js";
 import { JobError } from "../base/errors.js";
@@ -137,7 +137,7 @@ export async function openLoaded(
       base: runIdOf(spec.name, spec.params, sha256Of),
       limited: attempt.limited,
       pathOf: (uri) => shortPath(resolve(folder, uri)),
-      command: (params, other) => commandFor(specPath, params, attempt.limited, other),
+      command: (params, other) => commandFor(specPath, params, { limited: attempt.limited, chain }, other),
       page: report.html && shortPath(workerFile(resolve(folder, report.html), attempt.worker)),
     },
     sink,
@@ -256,14 +256,18 @@ function actingUser(env: Environment): string {
 export function commandFor(
   specPath: string,
   params: Readonly<Record<string, string>>,
-  limited: LimitedRun | undefined,
+  { limited, chain }: { readonly limited: LimitedRun | undefined; readonly chain: ChainPosition | undefined },
   other?: Parameters<Job["command"]>[1],
 ): string {
-  const options = Object.entries(params).map(([name, value]) =>
-    name === limitParam
-      ? `--limit ${value} --output ${shellWord(limited?.folder ?? "")}`
-      : `--param ${shellWord(`${name}=${value}`)}`,
-  );
+  // A run of a chain has no number before its range is stored: whoever leaves it out begins it.
+  const isNumbered = other !== undefined || chain?.to !== null;
+  const options = Object.entries(params)
+    .filter(([name]) => isNumbered || name !== runParam)
+    .map(([name, value]) =>
+      name === limitParam
+        ? `--limit ${value} --output ${shellWord(limited?.folder ?? "")}`
+        : `--param ${shellWord(`${name}=${value}`)}`,
+    );
   const run = other === undefined || !("runId" in other) ? [] : [`--run ${other.runId}`];
   return [`infer-batch ${other?.verb ?? "run"}`, shellWord(specPath), ...options, ...run].join(" ");
 }

@@ -1,7 +1,7 @@
 import { readFileSync, statSync } from "node:fs";
 import { open, readdir } from "node:fs/promises";
 import { dirname, join, parse, resolve } from "node:path";
-import type { DiffSide } from "../run/compare.js";
+import type { DiffSide } from "../run/two-sets.js";
 import type { SpecContext } from "./jobfile/fill-document.js";
 import { type LoadedSpec, loadSpec } from "./jobfile/load.js";
 import { secretFile } from "./jobfile/secrets.js";
@@ -248,7 +248,7 @@ export async function parquetFolder(given: string): Promise<DiffSide> {
   const names = await readdir(folder).catch((cause: unknown) => {
     throw fileError(`reading ${given}`, cause, "name a folder with Parquet files that this user can read");
   });
-  // Those of a challenger end in .compared, so that no reader takes them for published ones.
+  // Those of a second model end in .compared, so that no reader takes them for published ones.
   const paths = names.filter((name) => /\.(parquet|compared)$/.test(name)).map((name) => join(folder, name));
   if (paths.length === 0) {
     throw new JobError("USAGE", `reading ${given}: no file in it ends in .parquet`, {

@@ -699,7 +699,7 @@ async function readReport(path: string): Promise<string> {
 /**
  * Replaces a report at once, so that readers see all of it or the old one. Returns what failed; undefined if nothing.
  */
-async function writeReport(path: string, text: string): Promise<string | undefined> {
+export async function writeReport(path: string, text: string): Promise<string | undefined> {
   const temporary = join(dirname(path), `.${basename(path)}.${process.pid}.tmp`);
   try {
     await makeFolder(nodeFileSystem, dirname(path));

@@ -1,36 +1,16 @@
 import { count, showCount, percent } from "../base/shown-numbers.js";
 import { fitTable } from "./table.js";
-import type { DifferentRow, Measures } from "../checks/agreement.js";
+import { type Agreement, type DifferentRow, type Measures, modelNames } from "../checks/agreement.js";
 import { timeText, withNanos } from "../columns/value-text.js";
 import type { RunComparison } from "../run/lifecycle/erasure.js";
 
-/** How both models of a run are called. */
-export const modelNames = ["champion", "challenger"] as const;
-
 type Names = readonly [a: string, b: string];
 
-/** What is compared of two sides, and columns that are not, with the reason. */
-interface ShownAgreement {
-  readonly columns: Iterable<readonly [string, Measures]>;
-  readonly apart: readonly { readonly name: string; readonly reason: string }[];
-  readonly tolerance: number;
-}
-
-/** What figures are called, by their JSON names. */
+/** What figures are called, where that is not their JSON name without its unit. */
 const heads: Readonly<Record<string, string>> = {
   rows_beyond_tolerance: "beyond",
-  rows_equal: "equal",
-  rows_without_cosine: "without cosine",
-  largest_difference: "largest",
   mean_difference: "mean difference",
   psi: "PSI",
-  p99_difference: "p99",
-  rank_correlation: "rank correlation",
-  median_difference: "median",
-  p90_difference: "p90",
-  lowest_cosine: "lowest cosine",
-  mean_cosine: "mean cosine",
-  largest_shift_seconds: "largest shift",
 };
 
 /** The figures of a column with what they are called; those of rows are shares of all. */
@@ -40,14 +20,14 @@ function figuresOf(
 ): { readonly head: string; readonly text: string; readonly isShare: boolean }[] {
   return Object.entries(figures).map(([name, value]) => {
     const isShare = name.startsWith("rows_");
-    const head = `${heads[name] ?? name}${name === "rows_beyond_tolerance" ? ` ${tolerance}` : ""}`;
     const known = value ?? Number.NaN;
-    const text = isShare
-      ? percent(rows === 0 ? "" : known / rows, 4)
-      : name.endsWith("_seconds")
-        ? showShift(known)
-        : figure(known);
-    return { head, text, isShare };
+    const head = heads[name] ?? name.replace(/^rows_|_(?:difference|seconds)$/g, "").replaceAll("_", " ");
+    const show = name.endsWith("_seconds") ? showShift : figure;
+    return {
+      head: name === "rows_beyond_tolerance" ? `${head} ${tolerance}` : head,
+      text: isShare ? percent(rows === 0 ? "" : known / rows, 4) : show(known),
+      isShare,
+    };
   });
 }
 
@@ -78,25 +58,23 @@ export function agreementLine(measures: Measures, tolerance: number): string {
     .join(", ");
 }
 
-/** What was compared under its JSON names, and what was not. @param rowFields what is known of a row besides its values */
+/** How two sides agree under JSON names. @param rowFields what is known of a row besides its values */
 export function comparedFields(
-  { columns, apart }: Omit<ShownAgreement, "tolerance">,
+  { rows, columns, apart }: Agreement,
   [a, b]: Names,
   rowFields: (row: DifferentRow) => Readonly<Record<string, unknown>>,
 ): object {
   const fieldsOf = ({ kind, figures, flips, most }: Measures): object => ({
     kind,
     ...figures,
-    ...(kind === "labels" && { flips: flips.map(({ one, other, rows }) => ({ [a]: one, [b]: other, rows })) }),
-    most_different: most.map((row) => ({
-      ...rowFields(row),
-      [a]: row.one,
-      [b]: row.other,
-      distance: row.distance,
-    })),
+    ...(kind === "labels" && {
+      flips: flips.map((flip) => ({ [a]: flip.one, [b]: flip.other, rows: flip.rows })),
+    }),
+    most_different: most.map((row) => ({ ...rowFields(row), [a]: row.one, [b]: row.other, distance: row.distance })),
   });
   return {
-    outputs: Object.fromEntries([...columns].map(([name, measures]) => [name, fieldsOf(measures)])),
+    ...rows,
+    outputs: Object.fromEntries(columns.map(([name, measures]) => [name, fieldsOf(measures)])),
     not_compared: Object.fromEntries(apart.map(({ name, reason }) => [name, reason])),
   };
 }
@@ -109,20 +87,9 @@ export function comparisonFields(
   if (result === undefined) {
     return {};
   }
-  const { model, sha256, version, place, tolerance, compared, missed, repeated } = result;
-  return {
-    challenger: {
-      model,
-      sha256,
-      version: version ?? null,
-      place,
-      tolerance,
-      rows_compared: compared,
-      rows_missed: missed,
-      keys_repeated: repeated,
-      ...comparedFields(result, modelNames, ({ row, keys }) => ({ row, ...(withKeys && keys && { keys }) })),
-    },
-  };
+  const { model, sha256, version, place, tolerance, missed } = result;
+  const fields = comparedFields(result, modelNames, ({ row, keys }) => ({ row, ...(withKeys && keys && { keys }) }));
+  return { challenger: { model, sha256, version, place, tolerance, rows_missed: missed, ...fields } };
 }
 
 const titles = { numbers: "numbers", labels: "labels", vectors: "vectors", times: "dates and times" };
@@ -132,8 +99,11 @@ const titles = { numbers: "numbers", labels: "labels", vectors: "vectors", times
  * that differ most.
  * @param width characters in a line of the terminal; undefined: there is none
  */
-export function agreementTables({ columns, apart, tolerance }: ShownAgreement, names: Names, width?: number): string[] {
-  const all = [...columns];
+export function agreementTables(
+  { columns: all, apart, tolerance }: Pick<Agreement, "columns" | "apart" | "tolerance">,
+  names: Names,
+  width?: number,
+): string[] {
   const tables = Object.entries(titles).flatMap(([kind, title]) => {
     const rows = all
       .filter(([, measures]) => measures.kind === kind)
@@ -206,10 +176,13 @@ export function comparisonLines(result: RunComparison): string[] {
 }
 
 /** How many rows were compared, and why others were not. */
-export function comparedRows({ compared, missed, repeated }: RunComparison): string {
+export function comparedRows({
+  rows: { rows_compared: compared, keys_repeated: repeated },
+  missed,
+}: RunComparison): string {
   const reasons = Object.entries(missed);
-  const rows = reasons.reduce((sum, [, missing]) => sum + missing, 0);
+  const left = reasons.reduce((sum, [, missing]) => sum + missing, 0);
   const why = reasons.map(([reason, missing]) => `${reason.replaceAll("_", " ")} ${missing}`).join(", ");
   const several = repeated === 0 ? "" : `, ${count(repeated, "key")} with several rows left out`;
-  return `${count(compared, "row")} compared${rows === 0 ? "" : `, ${count(rows, "row")} that it did not score (${why})`}${several}`;
+  return `${count(compared, "row")} compared${left === 0 ? "" : `, ${count(left, "row")} that it did not score (${why})`}${several}`;
 }

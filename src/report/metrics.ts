@@ -189,7 +189,7 @@ function seconds(ms: number | undefined): number | undefined {
   return ms === undefined ? undefined : ms / 1000;
 }
 
-function gaugeText({ name, help, samples }: Gauge, common: Labels): string {
+export function gaugeText({ name, help, samples }: Gauge, common: Labels): string {
   const measured = samples.filter(({ value }) => value !== undefined);
   if (measured.length === 0) {
     return "";

@@ -4,9 +4,9 @@ import {
   type PaddedBinding,
   type TextBinding,
   inputWidth,
-  scoredColumns,
+  predictedColumns,
 } from "../models/binding/contract.js";
-import { type MatchedColumns, matchColumns } from "../checks/agreement.js";
+import { type MatchedColumns, matchColumns, modelNames } from "../checks/agreement.js";
 import type { Tokenizing } from "../columns/tensor.js";
 import { showType } from "../columns/types.js";
 import { shortDigest } from "../run/plan/identity.js";
@@ -14,7 +14,6 @@ import { versionText } from "../run/plan/lake-tables.js";
 import type { PinnedTable, Plan, PlannedModel } from "../run/plan/plan.js";
 import { spanCount } from "../run/plan/spans.js";
 import { assertNever } from "../base/errors.js";
-import { modelNames } from "./agreement.js";
 import { showCost, showCount, count, showBytes } from "../base/shown-numbers.js";
 import { printable } from "../base/texts.js";
 
@@ -48,10 +47,6 @@ export interface SecondPlan extends MatchedColumns {
   readonly differs: boolean;
 }
 
-function predicted(contract: Contract): ReturnType<typeof scoredColumns> {
-  return scoredColumns({ ...contract, passthrough: [] });
-}
-
 /** What a run does with its second model; undefined: it has none. */
 export function secondPlanOf(plan: Plan, second: Plan | undefined): SecondPlan | undefined {
   if (second === undefined) {
@@ -63,7 +58,7 @@ export function secondPlanOf(plan: Plan, second: Plan | undefined): SecondPlan |
     model,
     place: String(target["uri"] ?? target["table"]),
     differs,
-    ...matchColumns(predicted(plan.contract), predicted(contract), [`the ${modelNames[0]}`, `the ${modelNames[1]}`]),
+    ...matchColumns(predictedColumns(plan.contract), predictedColumns(contract), modelNames),
   };
 }
 
@@ -111,7 +106,7 @@ export function secondPlanLines(preview: SecondPlan | undefined): string[] {
   }
   const { model, compared, apart, place, differs } = preview;
   const lines = [
-    compared.length === 0 ? "no output is compared" : `compared: ${compared.join(", ")}`,
+    compared.length === 0 ? "no output is compared" : `compared: ${compared.map(({ name }) => name).join(", ")}`,
     ...apart.map(({ name, reason }) => `not compared: ${name}, ${reason}`),
     ...(differs ? ["missing or cast differ: rows that only one of both models scores are not compared"] : []),
     `its predictions are written to ${place}`,
@@ -130,7 +125,7 @@ export function secondPlanFields(preview: SecondPlan | undefined): object {
   }
   const { model, compared, apart, place } = preview;
   const not = Object.fromEntries(apart.map(({ name, reason }) => [name, reason]));
-  return { [modelNames[1]]: { ...model, compared, not_compared: not, place } };
+  return { [modelNames[1]]: { ...model, compared: compared.map(({ name }) => name), not_compared: not, place } };
 }
 
 /** The checks of a run as text, a line each. */

@@ -1,6 +1,7 @@
 import type { RunProfile } from "../checks/profile/run-profile.js";
 import { type ColumnStats, type UsualStats, columnStats, median, usualStats } from "./column-stats.js";
-import { agreementTables, comparedRows, comparisonFields, modelNames } from "./agreement.js";
+import { agreementTables, comparedRows, comparisonFields } from "./agreement.js";
+import { modelNames } from "../checks/agreement.js";
 import type { RunComparison } from "../run/lifecycle/erasure.js";
 import { shownValue, withDigits, percent, count } from "../base/shown-numbers.js";
 import { fitTable } from "./table.js";

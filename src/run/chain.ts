@@ -19,11 +19,13 @@ import type { Changes, RunId } from "./plan/plan.js";
  * | --------------------------------------- | ------------------------------ | ---------------------------------------- |
  * | (there is none)                         | run 1, of all rows             | run 1, of all rows                       |
  * | not planned: its range alone is stored  | plan it                        | plan it                                  |
- * | unfinished, held, approved, superseded  | as any run (lifecycle.ts)      | as any run: another run of its range     |
+ * | unfinished, held, approved, superseded  | as any run (lifecycle.ts)      | as any run: another run of its range (a) |
  * | damaged                                 | as any run: refused            | as any run: another run of its range     |
  * | published, pruned                       | the next, from its `to`        | the next, of all rows                    |
  * | discarded                               | the next, from its `from`      | the next, of all rows                    |
  * | discarded with --skip                   | the next, from its `to`        | the next, of all rows                    |
+ *
+ * (a) or, if that cannot be read any more, of all rows. So where a run has ended, its plan says.
  */
 export interface LinkedRun extends Pick<Changes, "from"> {
   /** Its number in the chain, from 1. */
@@ -81,6 +83,31 @@ export async function lastLink(ledger: Ledger, chain: RunId): Promise<StoredLink
   return last;
 }
 
+/**
+ * The last run of a chain; undefined: nobody has begun it.
+ * @param requireUnused fails if the output has something else, or the folders of an attempt that begins the chain meanwhile
+ */
+export async function lastOrNone(
+  ledger: Ledger,
+  chain: RunId,
+  requireUnused: () => Promise<void>,
+): Promise<StoredLink | undefined> {
+  const last = await lastLink(ledger, chain);
+  if (last !== undefined) {
+    return last;
+  }
+  try {
+    await requireUnused();
+    return undefined;
+  } catch (error) {
+    const begun = await lastLink(ledger, chain);
+    if (begun === undefined) {
+      throw error;
+    }
+    return begun;
+  }
+}
+
 /** Stores the range of a run unless there is one. Returns the stored one, which is the first writer's. */
 export async function storeLink(
   ledger: Ledger,
@@ -112,8 +139,9 @@ export async function linkAfter(
   if (stored === undefined) {
     return undefined;
   }
+  const { to = last.to } = stored.plan.input.changes ?? {};
   if (stored.pruned !== undefined) {
-    return { run, from: last.to, to: null };
+    return { run, from: to, to: null };
   }
   const opened = await sink.open(stored, { toDiscard: false });
   if (!isOver(opened.state)) {
@@ -122,7 +150,7 @@ export async function linkAfter(
   if (tidies) {
     await opened.finish(); // of an attempt that was killed after the run was over
   }
-  return { run, from: isRead(opened) ? last.to : last.from, to: null };
+  return { run, from: isRead(opened) ? to : last.from, to: null };
 }
 
 /** Whether later runs leave the rows of a run out that is over. A discarded erasure leaves those of the published run. */

@@ -13,7 +13,7 @@ import { rowsOf } from "./lifecycle/span-record.js";
 import type { EngineInfo, AttemptRecord } from "../report/attempt-record.js";
 import type { RunReport, ServerReport, SpendingReport } from "../report/report.js";
 import { type BatchSizer, measureEngine, treesText } from "../flow/batch-size.js";
-import type { Attempt, ChainPosition, Log, OpenedJob } from "../flow/opened-job.js";
+import type { Attempt, ChainPosition, Input, Log, OpenedJob } from "../flow/opened-job.js";
 import { pendingRanges } from "../flow/read.js";
 import { openSpanScorer, type ScoringOptions } from "../flow/score.js";
 import type { RunSink, StoredPlan, Sink } from "../targets/target.js";
@@ -77,7 +77,11 @@ export async function runJob(opened: OpenedJob): Promise<RunReport> {
       reporter.log.info(`planning a new run after ${stored.plan.runId}, which was pruned`);
       return await startRun(opened, nextRunId(stored.pruned.tombstone));
     }
-    return stored === undefined ? await startRun(opened, job.base) : await takeUp(opened, stored);
+    if (stored === undefined) {
+      return await startRun(opened, job.base);
+    }
+    await requireRange(opened, stored);
+    return await takeUp(opened, stored);
   } catch (thrown) {
     const error = firstError(thrown);
     const damage = damageOf(attempt, reporter.record, error);
@@ -120,7 +124,8 @@ function startAfter(
  * @param held the held run, or the unfinished erasure, that it takes the place of. If a person has approved it meanwhile,
  * no run takes its place, and this attempt publishes it.
  */
-async function startRun(opened: OpenedJob, runId: RunId, held?: RunSink): Promise<RunReport> {
+async function startRun(given: OpenedJob, runId: RunId, held?: RunSink): Promise<RunReport> {
+  const opened = { ...given, input: await readableInput(given) };
   const { job, sink, input, models, attempt, reporter } = opened;
   const { log, record } = reporter;
   recordLateness(sink, attempt, reporter, runId);
@@ -151,7 +156,6 @@ async function startRun(opened: OpenedJob, runId: RunId, held?: RunSink): Promis
       return undefined;
     }
     const stored = await storePlan(sink, attempt, plan, held);
-    requireRange(stored, plan);
     if (stored.plan.runId === held?.plan.runId) {
       return undefined;
     }
@@ -191,7 +195,25 @@ async function startRun(opened: OpenedJob, runId: RunId, held?: RunSink): Promis
   return ended ?? (await takeUp(opened, held as StoredPlan));
 }
 
-/** Stores what a run of a chain reads. Returns what another attempt has stored, if it was first, and reads other rows. */
+/** The input of a new run: that of a chain is all rows if its range cannot be read any more. */
+async function readableInput({ job, sink, input, attempt, reporter }: OpenedJob): Promise<Input> {
+  const { chain } = input;
+  if (!attempt.newRun || chain === undefined || chain.to === null) {
+    return input;
+  }
+  const gone = await orError(
+    () => listInput(job, input),
+    ({ code }) => code === "INPUT_REWRITTEN" || code === "FILE_MISSING",
+  );
+  if (!(gone instanceof JobError)) {
+    return input;
+  }
+  const whole = chain.whole(sink);
+  reporter.log.warn(`planning a run of all rows: ${gone.message}`);
+  return { ...input, chain: whole };
+}
+
+/** Stores what a run of a chain reads, unless that is known. Returns what is stored, if these are other rows. */
 async function claimRange(
   chain: ChainPosition | undefined,
   { dateMs, writer }: Attempt,
@@ -200,17 +222,22 @@ async function claimRange(
   if (chain === undefined || changes === undefined) {
     return undefined;
   }
-  const stored = await chain.claim(changes.to, { at: new Date(dateMs()).toISOString(), writer });
-  return stored.from === changes.from && stored.to === changes.to ? undefined : stored;
+  const by = { at: new Date(dateMs()).toISOString(), writer };
+  const { from, to } = chain.to === null ? await chain.claim(changes.to, by) : { from: chain.from, to: chain.to };
+  return from === changes.from && to === changes.to ? undefined : { from, to };
 }
 
-/** Refuses a plan whose rows are not those that were planned last. @throws JobError OUTPUT_DAMAGED */
-function requireRange({ plan: { runId, input } }: StoredPlan, { input: { changes } }: Plan): void {
-  const [first, second] = [input.changes, changes];
-  if (first?.from !== second?.from || first?.to !== second?.to) {
+/** Refuses a plan of other rows than the chain has for its run; a note of the chain that is gone is stored again. @throws JobError OUTPUT_DAMAGED */
+async function requireRange({ input: { chain }, attempt }: OpenedJob, { plan }: StoredPlan): Promise<void> {
+  const { changes } = plan.input;
+  if (changes?.from === null && chain !== undefined && chain.to !== null) {
+    return; // of all rows, in place of a range that could not be read
+  }
+  const isOther = chain !== undefined && changes !== undefined && chain.from !== changes.from;
+  if (isOther || (await claimRange(chain, attempt, plan)) !== undefined) {
     throw new JobError(
       "OUTPUT_DAMAGED",
-      `planning run ${runId}: its plan reads other rows than the notes of the chain say`,
+      `reading run ${plan.runId}: its plan reads other rows than the notes of the chain say`,
       {
         hint: "notes of the chain were removed from its output: restore them, or name another output and another job",
       },

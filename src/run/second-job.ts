@@ -1,17 +1,17 @@
-import { type Contract, outputColumns, rowNumberColumn } from "../models/binding/contract.js";
-import { type NumberedSpan, matchColumns } from "../checks/agreement.js";
+import { modelNames } from "../checks/agreement.js";
+import { predictedColumns, rowNumberColumn } from "../models/binding/contract.js";
 import type { Plan } from "./plan/plan.js";
 import { spanCount } from "./plan/spans.js";
-import type { StoredSpans } from "./lifecycle/span-record.js";
-import type { RunComparison } from "./lifecycle/erasure.js";
-import type { Models, OpenedJob, RowJoiner } from "../flow/opened-job.js";
+import type { RunRows } from "./lifecycle/span-record.js";
+import type { OpenedJob } from "../flow/opened-job.js";
 import { comparisonDocument, verdictDocument } from "../stores/ledger.js";
-import type { RunSink, StoredPlan } from "../targets/target.js";
+import type { RunSink } from "../targets/target.js";
 import { challengerKeys } from "../job/jobfile/model-spec.js";
 import { usualKey } from "../job/jobfile/job-spec.js";
 import { JobError, messageOf, reworded } from "../base/errors.js";
 import type { Source } from "../sources/source.js";
 import { isWhole } from "./attempt.js";
+import { compareColumns } from "./two-sets.js";
 import { plannedFiles } from "./input.js";
 
 /** Opens the job that scores the same rows with the challenger, into a place beside the output. */
@@ -99,8 +99,17 @@ async function scoreRows(
   const input = { ...second.input, source: ofPlan };
   const run = async (newRun: boolean): Promise<unknown> =>
     await runJob({ ...second, job, input, attempt: { ...attempt, newRun } });
+
   try {
-    await run(await isOutdated(second.models, await sink.find(job.base), plan));
+    const stored = await sink.find(job.base);
+    const last = stored?.plan;
+    let isOutdated = last !== undefined;
+    if (last !== undefined && stored?.pruned === undefined && last.erasure === undefined && hasSameRows(last, plan)) {
+      // A run that is complete asks neither a registry nor a server.
+      const { model, version } = await second.models.resolveModel();
+      isOutdated = model.sha256 !== last.model.sha256 || version !== last.model.version;
+    }
+    await run(isOutdated);
   } catch (error) {
     if (!(error instanceof JobError) || error.exitCode !== 66) {
       throw error;
@@ -109,91 +118,71 @@ async function scoreRows(
   }
 }
 
-/** Whether the last run of the challenger has no predictions of it for the rows of a plan. */
-async function isOutdated({ resolveModel }: Models, stored: StoredPlan | undefined, plan: Plan): Promise<boolean> {
-  if (stored === undefined) {
-    return false;
-  }
-  const { plan: last, pruned } = stored;
-  if (pruned !== undefined || last.erasure !== undefined || !hasSameRows(last, plan)) {
-    return true;
-  }
-  // A run that is complete asks neither a registry nor a server.
-  const { model, version } = await resolveModel();
-  return model.sha256 !== last.model.sha256 || version !== last.model.version;
-}
-
 /** Whether two runs are of the same rows, in the same spans. */
-export function hasSameRows({ input: one, ...planned }: Plan, { input: other, ...plan }: Plan): boolean {
+function hasSameRows({ input: one, ...planned }: Plan, { input: other, ...plan }: Plan): boolean {
   return planned.commitRows === plan.commitRows && JSON.stringify(one.shards) === JSON.stringify(other.shards);
 }
 
-async function storeResult(opened: OpenedJob, champion: RunSink, { job, sink }: OpenedJob): Promise<void> {
+/**
+ * Opens the challenger's run of the rows of a plan, all of whose spans are committed.
+ * @throws Error if there is none
+ */
+export async function openSecondRun({ job, sink }: Pick<OpenedJob, "job" | "sink">, plan: Plan): Promise<RunSink> {
   const stored = await sink.find(job.base);
   if (stored === undefined || stored.pruned !== undefined) {
     throw new Error(`${sink.target} has no run`);
   }
   const run = await sink.open(stored);
-  const { plan } = stored;
   if (!isWhole(run)) {
-    throw new Error(`${sink.target} has ${run.spans.size} of ${spanCount(plan)} spans`);
+    throw new Error(`${sink.target} has ${run.spans.size} of ${spanCount(stored.plan)} spans`);
   }
-  if (!hasSameRows(plan, champion.plan)) {
-    throw new Error("the input has changed since the run was planned");
+  if (!hasSameRows(stored.plan, plan)) {
+    throw new Error(`run ${stored.plan.runId} in ${sink.target} is of other rows`);
   }
-  const compared = await compareRuns(opened, champion, run);
-  const { uri: model, sha256, version } = plan.model;
-  await opened.sink.ledger.create(champion, comparisonDocument, {
-    model,
-    sha256,
-    ...(version === undefined ? {} : { version }),
-    place: sink.target,
-    ...compared,
-  });
+  return run;
 }
 
 /** Output columns that are shown of the rows that differ most. */
 const mostShown = 3;
 
-/** Compares two runs of the same rows: by row where rows are in files, by key where they are in tables. */
-async function compareRuns(
-  { job: { spec }, sink, queries }: OpenedJob,
-  champion: RunSink,
-  challenger: RunSink,
-): Promise<Pick<RunComparison, "tolerance" | "compared" | "missed" | "repeated" | "columns" | "apart">> {
-  const tolerance = spec.challenger?.tolerance ?? 0;
-  const { compared, apart } = matchColumns(
-    predictedColumns(champion.plan.contract),
-    predictedColumns(challenger.plan.contract),
-    ["the champion", "the challenger"],
-  );
+/** Compares two runs of the same rows, by row where rows are in files, by key where they are in tables, and stores the result. */
+async function storeResult({ job, sink, queries }: OpenedJob, champion: RunSink, second: OpenedJob): Promise<void> {
+  const { spec } = job;
+  const challenger = await openSecondRun(second, champion.plan);
   const copied = champion.plan.contract.passthrough.map(({ column }) => column);
   const usual = usualKey(spec).filter((name) => copied.includes(name));
-  const isNumbered = sink.table === undefined;
-  const key = isNumbered ? [rowNumberColumn.name] : usual;
+  const key = sink.table === undefined ? [rowNumberColumn.name] : usual;
   if (key.length === 0) {
     throw new Error("no column of the table tells one row from another: name one in output.columns");
   }
-  const [a, b] = [await champion.read(key), await challenger.read(key)];
-  await using joiner = await queries.openRowJoiner([a.folder, b.folder]);
-  await joiner.loadRejected("a", rejectedRows(champion));
-  await joiner.loadRejected("b", rejectedRows(challenger));
-  if ("spans" in a && "spans" in b) {
-    await joiner.loadSpans(numbered(champion.plan, a), numbered(challenger.plan, b));
-  } else {
-    await joiner.load("a", a);
-    await joiner.load("b", b);
-  }
+
+  const [a, b] = [await rowsOf(champion, key), await rowsOf(challenger, key)];
+  await using joiner = await queries.openRowJoiner([a.files.folder, b.files.folder]);
+  const missed = await joiner.loadRuns(a, b);
   const shown = (usual.length > 0 ? usual : copied).slice(0, mostShown);
-  const { rows, columns } = await joiner.compare({ key, isNumbered, columns: compared, shown, tolerance });
-  const missed = Object.fromEntries(await joiner.missed());
-  return { tolerance, compared: rows.matched, missed, repeated: rows.repeated, columns: [...columns], apart };
+  const agreement = await compareColumns(
+    joiner,
+    [champion, challenger].map(({ plan }) => predictedColumns(plan.contract)),
+    {
+      key,
+      shown,
+      tolerance: spec.challenger?.tolerance ?? 0,
+      names: modelNames,
+    },
+  );
+  const { uri: model, sha256, version = null } = challenger.plan.model;
+  const about = { model, sha256, version, place: second.sink.target };
+  const rows = { ...agreement.rows, repeated: [] }; // names no row
+  await sink.ledger.create(champion, comparisonDocument, { ...about, missed, ...agreement, rows });
 }
 
-type RejectedRow = Parameters<RowJoiner["loadRejected"]>[1] extends AsyncIterable<infer T> ? T : never;
+async function rowsOf(run: RunSink, key: readonly string[]): Promise<RunRows> {
+  const { commitRows, input } = run.plan;
+  return { files: await run.read(key), rejected: rejectedRows(run), rowCount: input.rows, commitRows };
+}
 
 /** The rejected rows with their numbers in the run. */
-async function* rejectedRows(run: RunSink): AsyncGenerator<RejectedRow> {
+async function* rejectedRows(run: RunSink): AsyncGenerator<{ readonly row: number; readonly reason: string }> {
   let start = 0;
   const starts = new Map<string, number>();
   for (const shard of run.plan.input.shards) {
@@ -203,16 +192,4 @@ async function* rejectedRows(run: RunSink): AsyncGenerator<RejectedRow> {
   for await (const { shard, row, reason } of run.rejects()) {
     yield { row: (starts.get(shard) ?? 0) + row, reason };
   }
-}
-
-async function* numbered({ commitRows }: Plan, files: StoredSpans): AsyncGenerator<NumberedSpan> {
-  for await (const { span, path } of files.spans()) {
-    yield { path, rowStart: span * commitRows };
-  }
-}
-
-/** Returns the columns that the model predicts. */
-export function predictedColumns(contract: Contract): ReturnType<typeof outputColumns> {
-  const predicted = new Set(contract.outputs.map(({ column }) => column));
-  return outputColumns(contract).filter(({ name }) => predicted.has(name));
 }

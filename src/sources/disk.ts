@@ -169,13 +169,15 @@ async function listOnce(
 ): Promise<Listing> {
   const realOutput = output === undefined ? undefined : await plannedPath(output.folder);
   const planned = output === undefined || realOutput === undefined ? undefined : join(realOutput, output.part);
-  const plain = new Set<string>();
+  const plain = new Map<string, LookedAt | undefined>();
   const matched = new Set<string>();
   const findings: Partial<Listing>[] = [];
   for (const pattern of patterns) {
-    const kind = await kindOf(pattern, folder);
+    const path = resolve(folder, pattern);
+    const found = await lookAt(path);
+    const kind = kindOf(pattern, found?.stats);
     if (kind === "file") {
-      plain.add(normalize(pattern, resolve(folder, pattern), folder));
+      plain.set(normalize(pattern, path, folder), found);
       continue;
     }
 
@@ -185,8 +187,8 @@ async function listOnce(
       const message = `${pattern} matches what is written to output.parquet.path: ${walked.planned}`;
       throw new JobError("SPEC_INVALID", message, { hint: outputHint });
     }
-    for (const path of walked.files) {
-      matched.add(normalize(pattern, path, folder));
+    for (const file of walked.files) {
+      matched.add(normalize(pattern, file, folder));
     }
     findings.push({
       unmatched: walked.files.length === 0 ? [pattern] : [],
@@ -196,8 +198,8 @@ async function listOnce(
     });
   }
 
-  const uris = [...new Set([...plain, ...matched])].toSorted();
-  const listed = await statAll(uris, folder, realOutput);
+  const uris = [...new Set([...plain.keys(), ...matched])].toSorted();
+  const listed = await statAll(uris, { folder, output: realOutput, known: plain });
   const gone = listed.missingFiles.find((uri) => !plain.has(uri));
   if (gone !== undefined) {
     throw new VanishedError(resolve(folder, gone));
@@ -208,8 +210,7 @@ async function listOnce(
 }
 
 /** What a text of `input.path` is. A file that exists may have wildcards in its name. */
-async function kindOf(pattern: string, folder: string): Promise<"file" | "folder" | "pattern"> {
-  const stats = await statOrUndefined(resolve(folder, pattern));
+function kindOf(pattern: string, stats: BigIntStats | undefined): "file" | "folder" | "pattern" {
   if (hasWildcards(pattern)) {
     return stats?.isFile() === true ? "file" : "pattern";
   }
@@ -240,16 +241,35 @@ function normalize(pattern: string, absolute: string, folder: string): string {
 
 async function statAll(
   uris: readonly string[],
-  folder: string,
-  output: string | undefined,
+  {
+    folder,
+    output,
+    known,
+  }: {
+    readonly folder: string;
+    readonly output: string | undefined;
+    readonly known: ReadonlyMap<string, LookedAt | undefined>;
+  },
 ): Promise<Pick<Listing, "shards" | "missingFiles" | "folders">> {
   const shards: ListedShard[] = [];
   const missingFiles: string[] = [];
   const folders = new Set<string>();
   const isRepeat = createDuplicateCheck();
+  /** The paths of folders without links: many files are in one. */
+  const realFolders = new Map<string, Promise<string>>();
+  const realFolderOf = (path: string): Promise<string> => {
+    const real = realFolders.get(path) ?? realPathOrSelf(path);
+    realFolders.set(path, real);
+    return real;
+  };
+  const look = async (uri: string): Promise<ShardOnDisk | undefined> => {
+    const path = resolve(folder, uri);
+    const found = known.get(uri) ?? (await lookAt(path));
+    return found && (await shardOf(uri, path, found, realFolderOf));
+  };
   for (let start = 0; start < uris.length; start += statConcurrency) {
     const group = uris.slice(start, start + statConcurrency);
-    const files = await Promise.all(group.map((uri) => statShard(uri, resolve(folder, uri))));
+    const files = await Promise.all(group.map(look));
     for (const [index, file] of files.entries()) {
       if (file === undefined) {
         missingFiles.push(group[index] ?? "");
@@ -289,24 +309,48 @@ function agreeOnPartitions(
 }
 
 /** A file with its path without links, and with an id that is the same for all of its names. */
-async function statShard(
+interface ShardOnDisk {
+  readonly shard: ListedShard;
+  readonly realPath: string;
+  readonly fileId: string;
+}
+
+async function shardOf(
   uri: string,
   path: string,
-): Promise<{ readonly shard: ListedShard; readonly realPath: string; readonly fileId: string } | undefined> {
-  const stats = await statOrUndefined(path);
-  if (stats === undefined) {
-    return undefined;
-  }
+  { stats, isLink }: LookedAt,
+  realFolderOf: (folder: string) => Promise<string>,
+): Promise<ShardOnDisk> {
   if (!stats.isFile()) {
     throw new JobError("FILE_MISSING", `${path} is not a plain file`, {
       hint: "a path of input.path is a file, a folder or a pattern; remove this one",
     });
   }
-  await assertReadable(path);
+  if ((stats.mode & everyoneReads) !== everyoneReads) {
+    await assertReadable(path);
+  }
   const shard = { uri, sizeBytes: Number(stats.size), fingerprint: fingerprintOf(stats) };
-  const realPath = await realPathOrSelf(path);
+  const realPath = isLink ? await realPathOrSelf(path) : join(await realFolderOf(dirname(path)), basename(path));
   // Inode numbers are used only for hard links: not every file system gives each file a number of its own.
   return { shard, realPath, fileId: stats.nlink > 1n ? `${stats.dev}:${stats.ino}` : realPath };
+}
+
+/** The bits of a file's mode that let owner, group and others read it. */
+const everyoneReads = 0o444n;
+
+/** What a path leads to. */
+interface LookedAt {
+  readonly stats: BigIntStats;
+  /** Whether the path itself is a link. */
+  readonly isLink: boolean;
+}
+
+/** Looks at a path, with one call unless it is a link; undefined: nothing is there. @throws JobError PERMISSION, DISK */
+async function lookAt(path: string): Promise<LookedAt | undefined> {
+  const own = await statOrUndefined(path, lstat);
+  const isLink = own?.isSymbolicLink() === true;
+  const stats = isLink ? await statOrUndefined(path) : own;
+  return stats && { stats, isLink };
 }
 
 async function assertReadable(path: string): Promise<void> {
@@ -331,9 +375,9 @@ function fingerprintOf(stats: BigIntStats): string {
 }
 
 /** The stats of a path; undefined when it does not exist. @throws JobError PERMISSION, DISK */
-async function statOrUndefined(path: string): Promise<BigIntStats | undefined> {
+async function statOrUndefined(path: string, call: typeof stat = stat): Promise<BigIntStats | undefined> {
   try {
-    return await stat(path, { bigint: true });
+    return await call(path, { bigint: true });
   } catch (error) {
     if (isNotFound(error)) {
       return undefined;

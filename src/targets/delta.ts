@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 import type { DuckDbAccess } from "../duckdb/instance.js";
-import { quotePath } from "../duckdb/sql.js";
+import { jsonRows } from "../duckdb/json-rows.js";
 import { splitRunId } from "../run/plan/identity.js";
 import type { Plan } from "../run/plan/plan.js";
 import {
@@ -102,17 +102,10 @@ function readerOf(store: Store, duckdb: DuckDbAccess): LakeReader {
       }
       return Buffer.from(text);
     },
-    async parquet(name, { select, where }) {
+    async parquet(name, sql) {
       const lines: string[] = [];
       for await (const [path = ""] of store.fetch([name], "whole").groups) {
-        const connection = await duckdb.connect();
-        try {
-          const rows = `SELECT ${select} FROM read_parquet(${quotePath(path)}, hive_partitioning = false) WHERE ${where}`;
-          const read = await connection.runAndReadAll(`SELECT to_json(t)::VARCHAR FROM (${rows}) t`);
-          lines.push(...read.getRows().map(([line]) => String(line)));
-        } finally {
-          connection.closeSync();
-        }
+        lines.push(...(await jsonRows(duckdb, path, sql)));
       }
       return lines;
     },

@@ -157,7 +157,7 @@ test("a backfill uses the version of the model that it began with, even if the r
     }
   };
 
-  const result = await runCli(job.args("--json"), { env, onStderr: move });
+  const result = await runHere(job.args("--json"), { env, onStderr: move });
   const { runs, all } = backfillLines(result);
   const { sha256 } = all["model"] as { readonly sha256: string };
   const models = days.slice(0, 3).map((day) => runs[day]?.["model_sha256"]);

@@ -2,7 +2,7 @@ import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { z } from "zod";
-import { runCli, runHere } from "../support/cli.js";
+import { runHere } from "../support/cli.js";
 import { fixtures, type Fixture, scratch, scratchFolder, writeSpec } from "../support/job.js";
 import { showResult, shownCli } from "../support/shown.js";
 import { identity, smallJob } from "../support/faulty.js";
@@ -96,8 +96,8 @@ describe("run and status", () => {
 
   test("run --json has exactly one line of JSON on stdout, the first time and the next", async () => {
     const spec = await writeSpec(scratch.path, wine, { commit_rows: 50, engine: { batch_size: 16 } });
-    const first = await runCli(["run", spec, "--json"]);
-    const second = await runCli(["run", spec, "--json"]);
+    const first = await runHere(["run", spec, "--json"]);
+    const second = await runHere(["run", spec, "--json"]);
     for (const { code, stdout } of [first, second]) {
       expect([code, stdout.endsWith("\n"), stdout.split("\n").length]).toEqual([0, true, 2]);
     }
@@ -137,7 +137,7 @@ describe("run and status", () => {
   test("paths are relative to the spec, not to where the command is run", async () => {
     await using elsewhere = await scratchFolder();
     await writeSpec(scratch.path, wine);
-    const { code } = await runCli(["run", join(scratch.path, "job.yaml")], { cwd: elsewhere.path });
+    const { code } = await runHere(["run", join(scratch.path, "job.yaml")], { cwd: elsewhere.path });
     expect([code, await readdir(elsewhere.path)]).toEqual([0, []]);
     expect(await readdir(scratch.path)).toEqual(["job.yaml", "out"]);
   });
@@ -194,8 +194,8 @@ test("run --log-format json ends with a record of what the run did, on stderr", 
 describe("--skip-exit-code", () => {
   test("--skip-exit-code is the exit code of a run that is already complete, and of no other", async () => {
     const spec = await writeSpec(scratch.path, wine);
-    const first = await runCli(["run", spec, "--json", "--skip-exit-code", "99"]);
-    const second = await runCli(["run", spec, "--json", "--skip-exit-code", "99"]);
+    const first = await runHere(["run", spec, "--json", "--skip-exit-code", "99"]);
+    const second = await runHere(["run", spec, "--json", "--skip-exit-code", "99"]);
     expect([first.code, second.code]).toEqual([0, 99]);
     expect([first, second].map(({ stdout }) => (JSON.parse(stdout) as { status: string }).status)).toEqual([
       "complete",

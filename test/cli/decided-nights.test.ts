@@ -1,7 +1,7 @@
 import { readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test, describe } from "vitest";
-import { type CliResult, runHere } from "../support/cli.js";
+import { type CliResult, expectEnd, runHere } from "../support/cli.js";
 import { scratch } from "../support/job.js";
 import { fewRows, lastJson, type Nights, nightlyJob, heldNight } from "../support/nights.js";
 import { rejectingJob } from "../support/rejecting-job.js";
@@ -238,4 +238,35 @@ describe("the rows of a run that is over", () => {
       rows_filtered: 10,
     });
   });
+});
+
+test("approve and discard of a range of dates decide on its held runs, the earliest first, and on no others", async () => {
+  const nights = await nightlyJob(scratch.path);
+  await expectEnd(nights.night("run", "2026-11-20"), 0);
+  await nights.rewrite(fewRows);
+  for (const date of ["2026-11-21", "2026-11-22", "2026-11-23", "2026-11-24"]) {
+    await expectEnd(nights.night("run", date), 67);
+  }
+  const approved = await expectEnd(nights.night("approve", "2026-11-19..2026-11-22", "--by", "ana", "--json"), 0);
+  expect(
+    approved.stdout
+      .split("\n")
+      .slice(0, -1)
+      .map((line) => JSON.parse(line) as unknown),
+  ).toEqual([
+    expect.objectContaining({ status: "published", output: expect.stringContaining("dt=2026-11-21") }),
+    expect.objectContaining({ status: "published", output: expect.stringContaining("dt=2026-11-22") }),
+  ]);
+  const discarded = await expectEnd(nights.night("discard", "2026-11-20..2026-11-23"), 0);
+  expect(discarded.stdout).toMatch(/^\S+: discarded; [^\n]*nothing of 2026-11-23\n$/);
+  expect((await nights.night("status", "2026-11-24")).stdout).toContain(": held,");
+
+  const refused = [
+    await nights.night("approve", "2026-11-19..2026-11-22"),
+    await nights.night("approve", "2026-11-21..2026-11-24", "--run", "a-0123456789ab"),
+    await nights.night("approve", "2026-11-21..2026-11-99"),
+  ];
+  expect(refused.map(({ code }) => code)).toEqual([64, 64, 64]);
+  const said = ["none is held", "--run names one run", "2026-11-99"];
+  expect(refused.map(({ stderr }, index) => stderr.includes(said[index] ?? ""))).toEqual([true, true, true]);
 });

@@ -47,7 +47,7 @@ test("diff compares two nights of a job by key: rows added, gone and changed, an
   const wrong = await diff("ds=2026-11-20", "--key", "customer");
   expect(wrong).toMatchObject({
     code: 64,
-    stderr: expect.stringMatching(/it has no column customer\n.*it has id, score/),
+    stderr: expect.stringMatching(/it has no column customer\n.*there are id, score/),
   });
 });
 

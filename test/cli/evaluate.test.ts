@@ -40,10 +40,21 @@ test("evaluate judges the nights of a range by a CSV file, leaves out one withou
     ["mae", "rmse", "bias"].map((figure) => `2026-11-26 ${figure}`),
   );
 
-  const { stdout } = await evaluate(...range, "--by", "parity");
+  const [page, gauges] = [join(scratch.path, "page.html"), join(scratch.path, "labels.prom")];
+  const { stdout } = await evaluate(...range, "--by", "parity", "--html", page, "--metrics", gauges);
   expect(stdout).toContain(`score judged by value in ${labels}\n`);
   expect(stdout).toMatch(/2026-11-20 +odd +150 +150 +150 +[\d.]+ +[\d.]+ +-?[\d.]+\n/);
   expect(stdout).toMatch(/2026-11-26: MAE is [\d.]+, on the nights before [\d.]+ to [\d.]+\n/);
+  const written = await readFile(page, "utf8");
+  expect(written).toMatch(/<tr><th>2026-11-20<\/th><td>odd<\/td><td>150<\/td><td>150<\/td>/);
+  expect(written).toMatch(/<p>2026-11-26: MAE is [\d.]+, on the nights before /);
+  const metrics = await readFile(gauges, "utf8");
+  expect(metrics).toContain('_info{batch_job="diabetes-mlp",night="2026-11-26"} 1\n');
+  const champion = 'infer_batch_evaluation{batch_job="diabetes-mlp",model="champion"';
+  expect(metrics).toContain(`${champion},slice="",figure="mae"} ${nights.at(-1)?.models[0]?.mae}\n`);
+  expect(metrics).toContain(`${champion},slice="odd",figure="rows_labelled"} 150\n`);
+  const elsewhere = await evaluate(...range, "--html", join(labels, "page.html"));
+  expect([elsewhere.code, elsewhere.stderr]).toEqual([0, expect.stringMatching(/writing .*labels\.csv\/page\.html: /)]);
 
   const one = ["--param", "ds=2026-11-20"];
   expect(await evaluate("--param", "ds=2026-11-25")).toMatchObject({

@@ -2,7 +2,7 @@ import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { type CliResult, runCli } from "../support/cli.js";
-import { growingLake, type LakeKind, lakeKinds, missing, skipped } from "../support/growing-lake.js";
+import { growingLake, type LakeKind, lakeKinds, missing, skipped } from "../support/lake-writers.js";
 import { scratch } from "../support/job.js";
 import { rowsOfDelta, writeLakeJob } from "../support/lakes.js";
 import { outputRows } from "../support/output.js";
@@ -18,7 +18,7 @@ const s3 = useS3();
 
 const columns = ["x", "id"];
 /** Runs of a chain, and processes that are killed. */
-const { ticks, kills } = torture ? { ticks: 50, kills: 20 } : { ticks: 7, kills: 5 };
+const { ticks, kills } = torture ? { ticks: 50, kills: 20 } : { ticks: 5, kills: 4 };
 
 /** Where the rows go. */
 interface Place extends AsyncDisposable {
@@ -98,7 +98,7 @@ function moments(random: () => number): ReadonlySet<number> {
  */
 async function live(kind: LakeKind, place: Place, seed: number): Promise<number> {
   const random = randomOf(seed);
-  await using lake = await growingLake(kind, scratch.path);
+  const lake = await growingLake(kind, scratch.path);
   const spec = await writeLakeJob(scratch.path, {
     table: lake.table,
     columns,

@@ -1,23 +1,18 @@
-import { type ChildProcessWithoutNullStreams, spawn } from "node:child_process";
 import { readdir, readFile, rename, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { createInterface } from "node:readline";
 import { setTimeout as sleep } from "node:timers/promises";
 import { describe, expect, test } from "vitest";
 import type { Plan } from "#src/run/plan/plan.js";
-import { projectFolder, runCli } from "../support/cli.js";
+import { runCli, runHere } from "../support/cli.js";
 import { scratch } from "../support/job.js";
+import { lakeWriter, missing, skipped } from "../support/lake-writers.js";
 import { expectScored, writeLakeJob } from "../support/lakes.js";
-import { pythonTools } from "../support/python-tools.js";
 import { randomOf } from "../support/random.js";
 import { torture } from "../support/torture.js";
 
-const { bin, missing, skipped } = pythonTools("lakes", [
-  "pyiceberg[sql-sqlite,pyarrow]==0.12.0",
-  "deltalake==1.6.6",
-  "pyarrow==26.0.1",
-]);
 const columns = ["id", "x", "part"];
+/** Of each worker. */
+const mostKills = torture ? 4 : 2;
 
 /** A table that another program changes all the time. */
 interface Changing extends AsyncDisposable {
@@ -27,30 +22,12 @@ interface Changing extends AsyncDisposable {
 }
 
 async function changing(kind: string, folder: string): Promise<Changing> {
-  const script = join(projectFolder, "test/support/lakes/changing.py");
-  const writer: ChildProcessWithoutNullStreams = spawn(join(bin, "python"), [script, kind, folder]);
-  const lines = createInterface(writer.stdout)[Symbol.asyncIterator]();
-  let said = "";
-  writer.stderr.on("data", (text: Buffer) => {
-    said += String(text);
-  });
-  const line = async (): Promise<string> => {
-    const next = await lines.next();
-    if (next.done === true) {
-      throw new Error(`the writer has ended: ${said}`);
-    }
-    return next.value;
-  };
+  const writer = lakeWriter("changing.py", [kind, folder]);
   return {
-    table: await line(),
-    async end() {
-      writer.stdin.write("\n");
-      return (JSON.parse(await line()) as string[]).map((row) => JSON.parse(row) as Record<string, unknown>);
-    },
-    async [Symbol.asyncDispose]() {
-      writer.kill();
-      await Promise.resolve();
-    },
+    table: await writer.line(),
+    end: async () =>
+      (JSON.parse(await writer.ask("")) as string[]).map((row) => JSON.parse(row) as Record<string, unknown>),
+    [Symbol.asyncDispose]: () => writer[Symbol.asyncDispose](),
   };
 }
 
@@ -84,7 +61,7 @@ describe.skipIf(missing !== undefined)(
           for (let kills = 0; ; kills += 1) {
             const ran = await runCli(["run", spec, "--worker", `${worker}/2`, "--no-progress"], {
               onStart(child) {
-                if (kills < 4) {
+                if (kills < mostKills) {
                   setTimeout(() => child.kill("SIGKILL"), 400 + random() * 1200);
                 }
               },
@@ -139,18 +116,18 @@ test.skipIf(missing !== undefined)(
     const path = last?.uri ?? "";
     await rename(path, `${path}.gone`);
 
-    const second = await runCli(["run", spec, "--no-progress"]);
+    const second = await runHere(["run", spec, "--no-progress"]);
     expect(second.code).toBe(66);
     expect(second.stderr).toContain("--new-run");
 
     await rename(`${path}.gone`, path);
-    const third = await runCli(["run", spec, "--no-progress"]);
+    const third = await runHere(["run", spec, "--no-progress"]);
     expect(third.code, third.stderr).toBe(0);
     await expectScored(scratch.path, rows, columns);
 
     await rename(path, `${path}.gone`);
     await rename(join(lake.table, "_delta_log"), join(scratch.path, "log"));
-    const fourth = await runCli(["run", spec, "--no-progress", "--json"]);
+    const fourth = await runHere(["run", spec, "--no-progress", "--json"]);
     expect(fourth.code, fourth.stderr).toBe(0);
     expect(fourth.stdout).toContain("already_complete");
   },

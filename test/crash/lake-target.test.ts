@@ -1,25 +1,17 @@
-import { spawn } from "node:child_process";
-import { once } from "node:events";
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
-import { text } from "node:stream/consumers";
 import { describe, expect, test } from "vitest";
-import { expectEnd, projectFolder, runCli } from "../support/cli.js";
+import { expectEnd, runCli, runHere } from "../support/cli.js";
 import { icebergMissing, startPyiceberg, useDiskCatalog } from "../support/iceberg.js";
 import { scratch, writeSpec } from "../support/job.js";
-import { pythonTools } from "../support/python-tools.js";
+import { lakeWriter, missing, skipped } from "../support/lake-writers.js";
 import { randomOf } from "../support/random.js";
 import { torture } from "../support/torture.js";
 import { fixtureNamed } from "../support/world.js";
 
-const { bin, missing, skipped } = pythonTools("lakes", [
-  "pyiceberg[sql-sqlite,pyarrow]==0.12.0",
-  "deltalake==1.6.6",
-  "pyarrow==26.0.1",
-]);
 const fixture = fixtureNamed("diabetes-mlp");
-const nights = torture ? 60 : 4;
+const nights = torture ? 60 : 2;
 
 /** Publishes nights into a table: of each, workers are killed at any moment, and then the same command ends the run. */
 async function publishNights(output: object, env: Readonly<Record<string, string>> = {}): Promise<void> {
@@ -43,7 +35,7 @@ async function publishNights(output: object, env: Readonly<Record<string, string
       kills += killed.signal === "SIGKILL" ? 1 : 0;
       await other;
     }
-    await expectEnd(runCli(args, { env }), 0);
+    await expectEnd(runHere(args, { env }), 0);
   }
   expect(kills).toBeGreaterThan(0);
 }
@@ -57,13 +49,9 @@ interface Told {
 describe("a table that others write to, too, has all rows of each night once or none, whenever workers are killed:", () => {
   test.skipIf(missing !== undefined)(`Delta${skipped}`, { timeout: 900_000 }, async () => {
     const table = join(scratch.path, "table");
-    const script = join(projectFolder, "test/support/lakes/beside.py");
-    const beside = spawn(join(bin, "python"), [script, table, "442"], { stdio: ["pipe", "pipe", "pipe"] });
-    const [said, failed] = [text(beside.stdout), text(beside.stderr)];
+    await using beside = lakeWriter("beside.py", [table, "442"]);
     await publishNights({ delta: { path: table, partition: { ds: "${ds}" } } });
-    beside.stdin.write("\n");
-    await once(beside, "close");
-    const told = JSON.parse((await said) || `{"faults":[${JSON.stringify(await failed)}]}`) as Told;
+    const told = JSON.parse(await beside.ask("")) as Told;
     expect(told).toMatchObject({
       faults: [],
       nights: Array.from({ length: nights }, (_, night) => `n${night}`).toSorted(),
@@ -87,7 +75,7 @@ describe("a table that others write to, too, has all rows of each night once or 
 
       /** Appends its rows and deletes some of them, until the nights are over. @returns the ids of those that stay */
       const writeBeside = async (first: number): Promise<Set<number>> => {
-        const writer = startPyiceberg(url);
+        await using writer = startPyiceberg(url);
         const own = new Set<number>();
         for (let step = first; !isOver; step += 1) {
           const deletes = step % 3 === 2 && own.size > 0;
@@ -103,7 +91,6 @@ describe("a table that others write to, too, has all rows of each night once or 
             },
           );
         }
-        writer.stop();
         return own;
       };
       const look = async (): Promise<Map<string, number[]>> => {

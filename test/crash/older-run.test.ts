@@ -63,10 +63,10 @@ postgres.describe("an older run that was killed at any statement, after a newer 
         await expectEnd(runWatchedPg(job.spec, { CRASH_TRACE: trace }, { args: yesterday }), 0);
         return (await readFile(trace, "utf8")).trimEnd().split("\n");
       };
-      // In short: in a COPY, while the last COMMITs are on their way, and when all is done.
+      // In short: in a COPY, and while the last COMMIT is on its way.
       const moments = killsOf(await traced(), { ofEnd: true }).filter((kill) => torture || !kill.startsWith("before"));
-      const kills = torture ? moments : [...moments.slice(0, 1), ...moments.slice(-2)];
-      expect(kills.length).toBeGreaterThan(2);
+      const kills = torture ? moments : [...moments.slice(0, 1), ...moments.slice(-2, -1)];
+      expect(kills.length).toBeGreaterThan(1);
       const ends: (number | null)[] = [];
       const how = { limit: parallelKills, name: (moment: string) => `killed ${moment}` };
       const failures = await failuresOf(kills, how, async (moment, index) => {

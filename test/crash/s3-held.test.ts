@@ -200,7 +200,7 @@ const cases: readonly Case[] = [
     seen: ["r1: 442", "nothing", "r2: 440"],
     end: /^r[23]: 440$/, // run 3 follows when run 2 had not begun to take the place of run 1
     status: "published",
-    short: [/^DELETE .*_SUCCESS/],
+    short: [], // crash/erase-calls.test.ts kills it on a disk
   },
 ];
 

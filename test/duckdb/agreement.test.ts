@@ -25,10 +25,10 @@ async function measured(
   const columns = { a: [{ name: "score", type: a }], b: [{ name: "score", type: b }] };
   const found = await compareRows(
     { connection, memoryBytes: 2 ** 30, columns },
-    { key: ["_row"], isNumbered: true, columns: ["score"], shown: [], tolerance },
+    { key: ["_row"], columns: [{ name: "score", a, b }], shown: [], tolerance },
   );
   connection.closeSync();
-  return found.columns.get("score");
+  return new Map(found.columns).get("score");
 }
 
 const float32s = (values: readonly (readonly [number | string, number | string])[]) =>
@@ -155,7 +155,7 @@ test("columns that only one side has, or whose types differ, are reported and no
     { name: "vector", type: { kind: "list", element: "float32" } as const },
   ];
   expect(matchColumns(one, other)).toEqual({
-    compared: ["score"],
+    compared: [{ name: "score", a: "float32", b: "float64" }],
     apart: [
       { name: "label", reason: "int64 in A, utf8 in B" },
       { name: "old", reason: "only A has it (utf8)" },

@@ -5,7 +5,7 @@ import { expect, test } from "vitest";
 import { openRowJoin } from "#src/job/duckdb.js";
 import { parquetFolder } from "#src/job/reading.js";
 import type { Figures } from "#src/checks/evaluation.js";
-import { judgeSide } from "#src/run/compare.js";
+import { judgeSide } from "#src/run/two-sets.js";
 import { projectFolder } from "../support/cli.js";
 import { scratch } from "../support/job.js";
 import { writeRows } from "../support/parquet.js";
@@ -29,7 +29,7 @@ async function judge(
   return judged ?? expect.fail("the run has no rows");
 }
 
-function expectFigures({ judged, values, calibration }: Figures, expected: Record<string, unknown>): void {
+function expectFigures({ rows_judged: judged, values, calibration }: Figures, expected: Record<string, unknown>): void {
   const { rows_judged: rows, calibration: bins = [], by: _by, ...figures } = expected;
   expect(judged).toBe(rows);
   expect(Object.keys(values)).toEqual(Object.keys(figures));
@@ -52,13 +52,18 @@ test.each([
   "figures of a class of set %s by key %s are scikit-learn's, to 1e-9, of all rows and by slice",
   async (name, key) => {
     const request = { key: [key], label: "churned", prediction: "score", by: "region" };
-    const { kind, all, bySlice, repeated } = await judge(join(folder, name), join(folder, "labels"), request);
+    const {
+      kind,
+      all,
+      by,
+      keys_with_several_labels: repeated,
+    } = await judge(join(folder, name), join(folder, "labels"), request);
     expect([kind, repeated]).toEqual(["classes", 0]);
     const expected = golden.classes[name];
     expectFigures(all, expected);
     expect(all.rows).toBe(golden.rows[`rows_${name}`]);
-    expect([...bySlice.keys()].toSorted()).toEqual(["north", "south", "west"]);
-    for (const [slice, figures] of bySlice) {
+    expect(by.map(([slice]) => slice).toSorted()).toEqual(["north", "south", "west"]);
+    for (const [slice, figures] of by) {
       expectFigures(figures, expected.by[slice]);
     }
   },
@@ -86,7 +91,11 @@ test("labels of other dates and keys with several labels do not count, and texts
   );
   const date = { column: "ds", value: "2026-11-20" };
   const texts = await judge(predictions, labels, { key: ["id"], label: "truth", prediction: "label", date });
-  expect(texts).toMatchObject({ kind: "labels", repeated: 1, all: { rows: 4, labelled: 2, judged: 2 } });
+  expect(texts).toMatchObject({
+    kind: "labels",
+    keys_with_several_labels: 1,
+    all: { rows: 4, rows_labelled: 2, rows_judged: 2 },
+  });
   expect(texts.all.values).toEqual({ accuracy: 0.5 });
   const classes = { key: ["id"], label: "truth", prediction: "score", date };
   await expect(judge(predictions, labels, classes)).rejects.toMatchObject({
@@ -151,7 +160,7 @@ test("a positive label is found as number or truth, and one that no label has is
     expect(all.values).toMatchObject({ auc: 1, precision: 1, recall: 1 });
   }
   const { all } = await judgeRows(predictions, rowsOf("y", "DOUBLE", ["1", "'nan'"]), { positive: "1" });
-  expect(all).toMatchObject({ labelled: 1 });
+  expect(all).toMatchObject({ rows_labelled: 1 });
   for (const labels of [truths, rowsOf("y", "VARCHAR", ["'yes'", "'no'"])]) {
     await expect(judgeRows(predictions, labels, { positive: "churned" })).rejects.toMatchObject({
       code: "USAGE",
@@ -169,9 +178,12 @@ test("a positive label is found as number or truth, and one that no label has is
 test("a label that is NaN or infinite is none", async () => {
   const predictions = rowsOf("p", "DOUBLE", ["0.9", "0.2", "0.3", "0.4"]);
   const classes = await judgeRows(predictions, rowsOf("y", "DOUBLE", ["1", "0", "'nan'", "'inf'"]));
-  expect(classes).toMatchObject({ kind: "classes", all: { rows: 4, labelled: 2, judged: 2, values: { auc: 1 } } });
+  expect(classes).toMatchObject({
+    kind: "classes",
+    all: { rows: 4, rows_labelled: 2, rows_judged: 2, values: { auc: 1 } },
+  });
   const numbers = await judgeRows(predictions, rowsOf("y", "DOUBLE", ["1.9", "1.2", "'nan'", "'inf'"]));
-  expect(numbers).toMatchObject({ kind: "numbers", all: { labelled: 2, judged: 2, values: { mae: 1 } } });
+  expect(numbers).toMatchObject({ kind: "numbers", all: { rows_labelled: 2, rows_judged: 2, values: { mae: 1 } } });
 });
 
 test("the kind is that of all labels, also for a date without any; times of a day are of its date", async () => {
@@ -179,8 +191,8 @@ test("the kind is that of all labels, also for a date without any; times of a da
   const labels = "SELECT 0 AS id, 5.5 AS y, TIMESTAMP '2026-11-20 23:30:00' AS ds";
   const night = async (value: string, column = "ds") =>
     await judgeRows(predictions, labels, { date: { column, value } });
-  expect(await night("2026-11-20")).toMatchObject({ kind: "numbers", all: { labelled: 1 } });
-  expect(await night("2026-11-21")).toMatchObject({ kind: "numbers", all: { labelled: 0 } });
+  expect(await night("2026-11-20")).toMatchObject({ kind: "numbers", all: { rows_labelled: 1 } });
+  expect(await night("2026-11-21")).toMatchObject({ kind: "numbers", all: { rows_labelled: 0 } });
   await expect(night("2026-11-20", "y")).rejects.toMatchObject({
     code: "USAGE",
     message: expect.stringContaining("is no date"),
@@ -192,8 +204,12 @@ test("columns of the labels may have any name", async () => {
   const labels = `SELECT id, true_one, y, k0, slice, n, score, truth, '2026-11-20' AS v FROM (VALUES
     (0, 1, 0, 5, 'north', 7, 3, 4), (1, 0, 1, 5, 'south', 7, 3, 4)) AS t (id, true_one, y, k0, slice, n, score, truth)`;
   const date = { column: "v", value: "2026-11-20" };
-  const { all, bySlice, repeated } = await judgeRows(predictions, labels, { label: "true_one", by: "slice", date });
-  expect([all.values["auc"], [...bySlice.keys()], repeated]).toEqual([1, ["north", "south"], 0]);
-  const { all: turned, bySlice: fives } = await judgeRows(predictions, labels, { label: "y", by: "k0" });
-  expect([turned.values["auc"], [...fives.keys()]]).toEqual([0, ["5"]]);
+  const {
+    all,
+    by,
+    keys_with_several_labels: repeated,
+  } = await judgeRows(predictions, labels, { label: "true_one", by: "slice", date });
+  expect([all.values["auc"], by.map(([slice]) => slice), repeated]).toEqual([1, ["north", "south"], 0]);
+  const { all: turned, by: fives } = await judgeRows(predictions, labels, { label: "y", by: "k0" });
+  expect([turned.values["auc"], fives.map(([slice]) => slice)]).toEqual([0, ["5"]]);
 });

@@ -5,8 +5,8 @@ import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { type CliResult, runCommand } from "../support/cli.js";
 import { scratch } from "../support/job.js";
-import { expectScored, writeLakeJob } from "../support/lakes.js";
-import { pythonTools } from "../support/python-tools.js";
+import { missing } from "../support/lake-writers.js";
+import { expectRuns, expectScored, writeLakeJob } from "../support/lakes.js";
 import {
   catalogToken,
   findRestCatalog,
@@ -20,11 +20,6 @@ import { credentials } from "../support/s3-server.mjs";
 import { runInS3 } from "../support/s3-job.js";
 import { type S3Bucket, useS3 } from "../support/s3.js";
 
-const { bin, missing } = pythonTools("lakes", [
-  "pyiceberg[sql-sqlite,pyarrow]==0.12.0",
-  "deltalake==1.6.6",
-  "pyarrow==26.0.1",
-]);
 const found = findRestCatalog();
 const why = "missing" in found ? found.missing : missing;
 if (why !== undefined) {
@@ -44,7 +39,7 @@ s3.describe(`tables of an Iceberg REST catalog${why === undefined ? "" : ` (skip
       const { endpoint } = s3.server();
       bucket = await s3.server().createBucket("lake");
       catalog = await startRestCatalog("jars" in found ? found.jars : "", `s3://${bucket.name}/house`, endpoint);
-      writer = startWriter(bin, catalog.url, endpoint);
+      writer = startWriter(catalog.url, endpoint);
     }, 60_000);
     afterAll(async () => {
       await writer.stop();
@@ -156,6 +151,51 @@ s3.describe(`tables of an Iceberg REST catalog${why === undefined ? "" : ` (skip
       const cleaned = await run(["run", other, "--worker", "1/2"]);
       expect(cleaned.code, cleaned.stderr).toBe(0);
       await expectScored(join(scratch.path, "cleaned"), written.rows, columnsOf(written));
+    });
+
+    describe("with since: last_run", () => {
+      const since = { since: "last_run" };
+
+      async function next(spec: string, ...options: readonly string[]): Promise<CliResult & Record<string, unknown>> {
+        const ran = await run(["run", spec, "--json", ...options]);
+        return { ...(JSON.parse(ran.stdout.trim().split("\n").at(-1) ?? "") as Record<string, unknown>), ...ran };
+      }
+
+      test("each run reads what is new, up to the snapshot that it was planned with", async () => {
+        const written = await writer.act("make", "db.growing");
+        const spec = await jobOf("db.growing", written, since);
+        expect(await next(spec)).toMatchObject({ code: 0, status: "complete", rows_planned: 150 });
+        expect(await next(spec)).toMatchObject({ code: 0, status: "nothing_new" });
+        await writer.act("grow", "db.growing");
+        expect((await run(["run", spec, "--worker", "0/2"])).code).toBe(0);
+        const last = await writer.act("grow", "db.growing");
+        for (const key of await bucket.keys()) {
+          if (key.includes("db/growing") && key.endsWith(".metadata.json") && !last.metadata.endsWith(key)) {
+            await bucket.remove(key);
+          }
+        }
+        expect(await next(spec, "--worker", "1/2")).toMatchObject({ code: 0, rows_planned: 50 });
+        expect(await next(spec)).toMatchObject({ code: 0, status: "complete", rows_planned: 50 });
+        await expectRuns(scratch.path, last.rows, columnsOf(written));
+      });
+
+      test("a delete, and a table that was made anew under the name, end it with 66", async () => {
+        const written = await writer.act("make", "db.rewritten");
+        const spec = await jobOf("db.rewritten", written, since);
+        expect(await next(spec)).toMatchObject({ code: 0, status: "complete" });
+        await writer.act("change", "db.rewritten");
+        expect(await next(spec)).toMatchObject({ code: 66, stderr: expect.stringContaining("new_files") as string });
+        await writer.act("drop", "db.rewritten");
+        const anew = await writer.act("make", "db.rewritten");
+        await writer.act("grow", "db.rewritten");
+        expect(await next(spec)).toMatchObject({
+          code: 66,
+          stderr: expect.stringContaining("another table") as string,
+        });
+        expect(await next(spec, "--new-run", "--allow-duplicates")).toMatchObject({ code: 0, rows_planned: 200 });
+        expect(await next(spec)).toMatchObject({ code: 0, status: "nothing_new" });
+        expect(anew.uuid).not.toBe(written.uuid);
+      });
     });
 
     test.each(["made anew", "gone"])("a run whose table is %s ends with 66", async (how) => {

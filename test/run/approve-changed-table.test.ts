@@ -57,7 +57,7 @@ async function refusedNights(folder: string, database: Database): Promise<Nights
 }
 
 postgres.describe("approving a run into Postgres whose table has changed", () => {
-  test.each(firstOf(modes, 2))(
+  test.each(firstOf(modes))(
     "a held run whose table has changed stays held, and is approved once the table is altered back: %s",
     async (mode) => {
       await using database = await postgres.server().createDatabase();
@@ -236,9 +236,7 @@ postgres.describe("approving a run into Postgres whose table has changed", () =>
 });
 
 postgres.describe("a run into Postgres that its table refuses", () => {
-  test.each(
-    firstOf([...modes.map((mode) => ({ mode, checks: {} })), { mode: "replace", checks: undefined }] as const, 2),
-  )(
+  test.each(firstOf([...modes.map((mode) => ({ mode, checks: {} })), { mode: "replace", checks: undefined }] as const))(
     "a run that its table refuses continues once the constraint is dropped, and its errors name commands that work: $mode, $checks",
     async (one) => {
       await using database = await postgres.server().createDatabase();

@@ -1,5 +1,5 @@
 import { expect, test } from "vitest";
-import { lastLink, storeLink } from "#src/run/chain.js";
+import { lastLink, lastOrNone, storeLink } from "#src/run/chain.js";
 import type { RunId } from "#src/run/plan/plan.js";
 import type { Ledger, Note } from "#src/stores/ledger.js";
 
@@ -50,6 +50,18 @@ test("the first of two that store what a run reads decides", async () => {
   const first = { run: 1, from: null, to: "5" };
   expect(await storeLink(ledger, chain, first, { at: "a", writer: "one" })).toEqual(first);
   expect(await storeLink(ledger, chain, { ...first, to: "6" }, { at: "b", writer: "other" })).toEqual(first);
+});
+
+test("an output that another attempt has begun the chain in meanwhile is that of the chain", async () => {
+  const { ledger } = ledgerOf(new Map());
+  const refuse = (): Promise<void> => Promise.reject(new Error("run=00000001 is there, which no run wrote"));
+  await expect(lastOrNone(ledger, chain, refuse)).rejects.toThrow("no run wrote");
+  const first = { run: 1, from: null, to: "5" };
+  const refuseAfter = async (): Promise<void> => {
+    await storeLink(ledger, chain, first, { at: "a", writer: "other" });
+    await refuse();
+  };
+  expect(await lastOrNone(ledger, chain, refuseAfter)).toEqual(first);
 });
 
 test("a note that is no range is damage", async () => {

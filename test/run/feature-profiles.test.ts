@@ -95,7 +95,7 @@ describe("profiles of the features of a run", () => {
     expect(found.get("a")?.["rows"]).toBe(rows / 8); // of each eight rows one is sampled
   });
 
-  test.each(firstOf(Object.keys(ways), 3))(
+  test.each(firstOf(Object.keys(ways), 2))(
     "profiles of the features of a run are those of one plain attempt with %s",
     async (name) => {
       expect(await profilesOf(ways[name] ?? {})).toEqual(await wholeRun());

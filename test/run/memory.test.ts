@@ -2,7 +2,7 @@ import { mkdir } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { writeArrow } from "../support/arrow.js";
-import { expectEnd, runCli } from "../support/cli.js";
+import { expectEnd, runCli, runHere } from "../support/cli.js";
 import { scratch, writeSpec } from "../support/job.js";
 import { longRowsSql, writeLongRows, writeLongValuesSpec } from "../support/long-values.js";
 import { writeModel } from "../support/onnx.js";
@@ -168,5 +168,5 @@ test("a scoring worker that reaches its memory limit ends the run with 75, and t
   );
   expect(ended.stderr).not.toContain("\n    at ");
   expect(await partNames(join(scratch.path, "out"))).toEqual([]);
-  await expectEnd(runCli(["run", spec, "--no-progress"]), 0);
+  await expectEnd(runHere(["run", spec, "--no-progress"]), 0);
 });

@@ -84,7 +84,7 @@ test("plan ends with 64 as run does in a pod that does not say how many workers 
   const spec = await writeSpec(scratch.path, wine);
   for (const command of ["plan", "run"]) {
     await expectEnd(
-      runCli([command, spec], { env: { JOB_COMPLETION_INDEX: "1" } }),
+      runHere([command, spec], { env: { JOB_COMPLETION_INDEX: "1" } }),
       64,
       "INFER_BATCH_WORKERS is not set",
     );
@@ -96,7 +96,7 @@ test("plan ends with 64 as run does if the keys of all rows could not be spooled
   await writeFile(join(scratch.path, "file"), "");
   const env = { TMPDIR: join(scratch.path, "file") };
   for (const command of ["plan", "run"]) {
-    await expectEnd(runCli([command, spec], { env }), 64, "it, or a folder above it, is a file");
+    await expectEnd(runHere([command, spec], { env }), 64, "it, or a folder above it, is a file");
   }
 });
 
@@ -162,7 +162,7 @@ s3.describe("plan with an output in S3", () => {
     const spec = await writeSpec(scratch.path, wine, { output: { parquet } });
     for (const command of ["plan", "run"]) {
       await expectEnd(
-        runCli([command, spec], { env: s3.server().env() }),
+        runHere([command, spec], { env: s3.server().env() }),
         64,
         "set output.parquet.spool.path to another folder",
       );

@@ -33,7 +33,7 @@ async function countRows(database: Database): Promise<unknown> {
 }
 
 postgres.describe("--new-run into Postgres", () => {
-  test.each(["upsert", "replace"] as const)(
+  test.each(firstOf(["upsert", "replace"] as const))(
     "--new-run over a finished run in Postgres replaces its rows: %s",
     async (mode) => {
       await using database = await postgres.server().createDatabase();

@@ -11,7 +11,7 @@ const postgres = usePostgres();
 const inPage = { report: { html: "page-${ds}.html" }, output: { lineage: true } };
 
 postgres.describe("a held run whose table has the rows of a run for a later date", () => {
-  test.each(firstOf(["append", "replace", "upsert"], 2))(
+  test.each(firstOf(["append", "replace", "upsert"]))(
     "a held run names the run that was published last by now, and commands that work: %s",
     async (mode) => {
       const readers = (last: string, held: string): string =>

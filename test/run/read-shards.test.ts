@@ -7,7 +7,8 @@ import { readShards } from "#src/run/input.js";
 import { writeArrow } from "../support/arrow.js";
 import { expectEnd, runHere } from "../support/cli.js";
 import { scratch } from "../support/job.js";
-import { outputRows } from "../support/output.js";
+import { partNames } from "../support/output.js";
+import { query } from "../support/parquet.js";
 import { shardJob } from "../support/shards.js";
 
 const listed: ListedShard[] = ["a", "b", "c"].map((name) => ({ uri: `/in/${name}`, sizeBytes: 1, fingerprint: name }));
@@ -84,7 +85,8 @@ test("rows that are due come, however full of later ones the threads are", { tim
   }
 
   await expectEnd(runHere(["run", job.spec]), 0);
-  const rows = await outputRows(job.out);
+  const parts = (await partNames(job.out)).map((name) => `'${join(job.out, name)}'`);
+  const rows = await query(`SELECT id, score FROM read_parquet([${parts.join()}])`);
   expect(rows).toHaveLength(from);
   expect(rows.every(({ id, score }, index) => Number(id) === index && score === index * 2)).toBe(true);
 });

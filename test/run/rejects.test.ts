@@ -39,7 +39,7 @@ describe("rows that cannot be scored are set aside, and all others are scored ri
     { batch: 7, commit: "auto" },
   ];
 
-  test.each(firstOf(shapes, 2))(
+  test.each(firstOf(shapes))(
     "rows that cannot be scored are set aside, and all others are scored right in batches of $batch and spans of $commit",
     async ({ batch, commit }) => {
       const spoilt = await digitsSpoilt();
@@ -52,7 +52,7 @@ describe("rows that cannot be scored are set aside, and all others are scored ri
     },
   );
 
-  test.each(firstOf([{ commit: 20 }, { commit: "auto" }, { commit: 100 }], 2))(
+  test.each(firstOf([{ commit: 20 }, { commit: "auto" }, { commit: 100 }]))(
     "rows that cannot be scored are set aside, and all others are scored right in a model's fixed batches, padded, and spans of $commit",
     async ({ commit }) => {
       const spoilt = [

@@ -1,11 +1,16 @@
 import { readdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
+import { looking, ofNextRun } from "#src/job/chain.js";
+import { openLoaded } from "#src/job/open.js";
+import { readSpec } from "#src/job/reading.js";
+import { runJob } from "#src/run/run.js";
 import { type CliResult, runCli, runCommand } from "../support/cli.js";
-import { type GrowingLake, growingLake, lakeKinds, missing, skipped } from "../support/growing-lake.js";
+import { type GrowingLake, growingLake, lakeKinds, missing, skipped } from "../support/lake-writers.js";
 import { scratch } from "../support/job.js";
-import { writeLakeJob } from "../support/lakes.js";
+import { diskTable, writeLakeJob } from "../support/lakes.js";
 import { outputRows } from "../support/output.js";
+import { torture } from "../support/torture.js";
 
 const columns = ["x", "id"];
 
@@ -50,7 +55,7 @@ function range(start: number, end: number): number[] {
 
 describe.skipIf(missing !== undefined).each(lakeKinds)(`runs with input.since of a table, %s${skipped}`, (kind) => {
   test("each read what is new, and nothing where nothing is", async () => {
-    await using lake = await growingLake(kind, scratch.path);
+    const lake = await growingLake(kind, scratch.path);
     const spec = await job(lake);
     expect(await run(spec)).toMatchObject({ code: 0, status: "nothing_new" });
     expect(await runFolders()).toEqual([]);
@@ -82,7 +87,7 @@ describe.skipIf(missing !== undefined).each(lakeKinds)(`runs with input.since of
   });
 
   test("are refused after a delete, until the files are read as they are, or the whole table", async () => {
-    await using lake = await growingLake(kind, scratch.path);
+    const lake = await growingLake(kind, scratch.path);
     const spec = await job(lake);
     await lake.act("append 0 100");
     expect(await run(spec)).toMatchObject({ code: 0 });
@@ -90,7 +95,7 @@ describe.skipIf(missing !== undefined).each(lakeKinds)(`runs with input.since of
     await lake.act("delete 3 5");
     const refused = await run(spec);
     expect(refused).toMatchObject({ code: 66, status: "failed" });
-    expect(refused.stderr).toMatch(/new_files[^]*--new-run/);
+    expect(refused.stderr).toMatch(/new_files[^]*job\.yaml --new-run/);
     expect(await ids()).toEqual(range(0, 100));
 
     const twice = await run(spec, "--new-run");
@@ -113,7 +118,7 @@ describe.skipIf(missing !== undefined)(`runs with input.since${skipped}`, () => 
   const held = { checks: { on_fail: "hold", outputs: { score: { range: [-2, -1] } } } };
 
   test("a held run stops the next one; after discard its rows come again, after discard --skip they do not", async () => {
-    await using lake = await growingLake("delta", scratch.path);
+    const lake = await growingLake("delta", scratch.path);
     await lake.act("append 0 100");
     const spec = await job(lake, held);
     expect(await run(spec)).toMatchObject({ code: 67, status: "held" });
@@ -141,7 +146,7 @@ describe.skipIf(missing !== undefined)(`runs with input.since${skipped}`, () => 
   });
 
   test("a held run is scored again with --new-run, with the same rows", async () => {
-    await using lake = await growingLake("delta", scratch.path);
+    const lake = await growingLake("delta", scratch.path);
     await lake.act("append 0 100");
     const spec = await job(lake, held);
     expect(await run(spec)).toMatchObject({ code: 67, status: "held" });
@@ -155,7 +160,7 @@ describe.skipIf(missing !== undefined)(`runs with input.since${skipped}`, () => 
   });
 
   test("a published run that was damaged is replaced with --new-run, with the same rows", async () => {
-    await using lake = await growingLake("delta", scratch.path);
+    const lake = await growingLake("delta", scratch.path);
     await lake.act("append 0 100");
     const spec = await job(lake);
     expect(await run(spec)).toMatchObject({ code: 0 });
@@ -174,11 +179,45 @@ describe.skipIf(missing !== undefined)(`runs with input.since${skipped}`, () => 
     expect(await ids()).toEqual(range(0, 200));
   });
 
+  test("a run whose rows were compacted and cleaned up before it was finished is replaced by one of all rows", async () => {
+    const lake = await growingLake("delta", scratch.path);
+    const spec = await job(lake, { commit_rows: 20 });
+    const cleanUp = async (): Promise<void> => {
+      await lake.act("compact");
+      await lake.act("vacuum");
+    };
+    await lake.act("append 0 50");
+    await lake.act("append 50 50");
+    expect(await run(spec, "--worker", "0/2")).toMatchObject({ code: 0, status: "partial" });
+    await cleanUp();
+    expect(await run(spec)).toMatchObject({ code: 66 });
+    expect(await run(spec, "--new-run"), "no earlier run has rows").toMatchObject({ code: 0, status: "complete" });
+    expect(await ids()).toEqual(range(0, 100));
+    expect(await run(spec)).toMatchObject({ status: "nothing_new" });
+
+    await lake.act("append 100 50");
+    await lake.act("append 150 50");
+    expect(await run(spec, "--worker", "0/2")).toMatchObject({ code: 0, status: "partial" });
+    await lake.act("append 200 10");
+    await cleanUp();
+    expect(await run(spec)).toMatchObject({ code: 66 });
+    expect(await run(spec, "--new-run")).toMatchObject({
+      code: 64,
+      stderr: expect.stringContaining("--allow-duplicates") as string,
+    });
+    expect(await run(spec, "--new-run", "--allow-duplicates")).toMatchObject({ code: 0, status: "complete" });
+    expect(await ids()).toHaveLength(100 + 210);
+    await lake.act("append 210 10");
+    const next = await run(spec);
+    expect(next, next.stderr).toMatchObject({ code: 0, status: "complete" });
+    expect(JSON.parse(next.stdout)).toMatchObject({ rows_planned: 10 });
+  });
+
   test("two at the same time are one run, and so are two workers", async () => {
-    await using lake = await growingLake("delta", scratch.path);
+    const lake = await growingLake("delta", scratch.path);
     const spec = await job(lake, { commit_rows: 20 });
     let rows = 0;
-    for (let tick = 0; tick < 3; tick += 1) {
+    for (let tick = 0; tick < (torture ? 3 : 1); tick += 1) {
       await lake.act(`append ${rows} 200`);
       rows += 200;
       const both = await Promise.all([0, 1].map(() => runCli(["run", spec, "--no-progress"])));
@@ -197,8 +236,54 @@ describe.skipIf(missing !== undefined)(`runs with input.since${skipped}`, () => 
     expect(await ids()).toEqual(range(0, rows + 200));
   });
 
+  test("an attempt plans the range that another one has stored first, though the table has more rows now", async () => {
+    const lake = await growingLake("delta", scratch.path);
+    await lake.act("append 0 100");
+    const spec = await job(lake);
+    const { loaded, chain } = await ofNextRun(await readSpec(spec, { param: [] }), spec, looking);
+    await using slow = await openLoaded(loaded, spec, { chain });
+    await using source = diskTable(lake.table);
+    const { changes } = await source.list([lake.table], { changes: { from: null, to: null, onRewrite: "fail" } });
+    await chain?.claim(changes?.to ?? "", { at: "2026-11-30T00:00:00Z", writer: "killed before its plan" });
+    await lake.act("append 100 50");
+    expect(await runJob(slow)).toMatchObject({ rowsPlanned: 100 });
+    expect(await run(spec)).toMatchObject({ code: 0, status: "complete" });
+    expect(await ids()).toEqual(range(0, 150));
+  });
+
+  test("a range that is gone is stored again, and one of another table is not planned", async () => {
+    const lake = await growingLake("delta", scratch.path);
+    const spec = await job(lake);
+    for (let start = 0; start < 200; start += 100) {
+      await lake.act(`append ${start} 100`);
+      expect(await run(spec)).toMatchObject({ code: 0 });
+    }
+    const removeRange = async (number: number): Promise<void> => {
+      const notes = await readdir(join(scratch.path, "out"), { recursive: true });
+      const note = notes.find((name) => name.includes(`-r${number}`) && name.includes("range"));
+      await rm(join(scratch.path, "out", note ?? ""));
+    };
+    await removeRange(2);
+    await lake.act("append 200 100");
+    expect(await run(spec)).toMatchObject({ code: 0, status: "already_complete" });
+    expect(await run(spec)).toMatchObject({ code: 0, status: "complete" });
+    expect(await ids()).toEqual(range(0, 300));
+
+    expect(await run(spec, "--new-run", "--allow-duplicates")).toMatchObject({ code: 0, status: "complete" });
+    await removeRange(4);
+    const other = await run(spec);
+    expect(other).toMatchObject({ code: 66, stderr: expect.stringContaining("notes of the chain") as string });
+    await rm(join(scratch.path, "out/run=00000004"), { recursive: true });
+
+    const { chain } = await ofNextRun(await readSpec(spec, { param: [] }), spec, looking);
+    await chain?.claim("5 of-another-table", { at: "2026-11-30T00:00:00Z", writer: "killed before its plan" });
+    await lake.act("append 300 100");
+    await lake.act("append 400 100");
+    expect(await run(spec)).toMatchObject({ code: 66, stderr: expect.stringContaining("another table") as string });
+  });
+
   test("a folder of a run that was removed is scored again by its number", async () => {
-    await using lake = await growingLake("delta", scratch.path);
+    const lake = await growingLake("delta", scratch.path);
     const spec = await job(lake);
     for (let start = 0; start < 300; start += 100) {
       await lake.act(`append ${start} 100`);
@@ -241,7 +326,7 @@ describe.skipIf(missing !== undefined)(`runs with input.since${skipped}`, () => 
 
 describe.skipIf(missing !== undefined)(`the output of runs with input.since${skipped}`, () => {
   test("is erased run by run, and the next run goes on behind them", async () => {
-    await using lake = await growingLake("delta", scratch.path);
+    const lake = await growingLake("delta", scratch.path);
     const spec = await job(lake);
     for (let start = 0; start < 200; start += 100) {
       await lake.act(`append ${start} 100`);
@@ -259,7 +344,7 @@ describe.skipIf(missing !== undefined)(`the output of runs with input.since${ski
   });
 
   test("may be a Delta table, where history finds the runs", async () => {
-    await using lake = await growingLake("delta", scratch.path);
+    const lake = await growingLake("delta", scratch.path);
     const spec = await job(lake, { output: { columns, delta: { path: "out" } } });
     for (let start = 0; start < 200; start += 100) {
       await lake.act(`append ${start} 100`);
@@ -274,7 +359,7 @@ describe.skipIf(missing !== undefined)(`the output of runs with input.since${ski
   });
 
   test("is not that of runs without it, nor the other way round", async () => {
-    await using lake = await growingLake("delta", scratch.path);
+    const lake = await growingLake("delta", scratch.path);
     await lake.act("append 0 10");
     const plain = { since: undefined };
     expect(await run(await job(lake, {}, plain))).toMatchObject({ code: 0 });

@@ -8,7 +8,7 @@ import { scratch, writeSpec } from "../support/job.js";
 import { partNames, spanOfName } from "../support/output.js";
 import { expectAllThere, spoil } from "../support/rejects.js";
 import { leaveUnfinished, runSpec, scoreHere, workerOf } from "../support/score.js";
-import { torture } from "../support/torture.js";
+import { firstOf, torture } from "../support/torture.js";
 import { fixtureNamed } from "../support/world.js";
 
 const fixture = fixtureNamed("diabetes-mlp");
@@ -170,10 +170,11 @@ test("max_rejects counts at the end the rows that several workers rejected at th
 const digits = fixtureNamed("digits-lightgbm");
 const commitRows = torture ? 20 : 90;
 const spans = Math.ceil(1797 / commitRows);
-const rounds = torture ? [1, 2, 3, 4] : [2]; // and the one of three processes, which begin a run, too
+/** The test of real workers above begins a run, too. */
+const rounds = [2, 1, 3, 4].map((round) => ({ round, processes: 2 })).concat({ round: 5, processes: 3 });
 
 describe("processes started at the same moment on one run", () => {
-  test.each([...rounds.map((round) => ({ round, processes: 2 })), { round: 5, processes: 3 }])(
+  test.each(firstOf(rounds))(
     "all exit 0 and each row is there once (round $round, $processes processes)",
     async ({ processes, round }) => {
       const spec = await writeSpec(scratch.path, digits, { commit_rows: commitRows, engine: { batch_size: round } });

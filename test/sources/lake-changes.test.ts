@@ -1,7 +1,7 @@
 import { rename } from "node:fs/promises";
 import { describe, expect, test } from "vitest";
 import type { Listing } from "#src/sources/source.js";
-import { growingLake, lakeKinds, missing, skipped } from "../support/growing-lake.js";
+import { growingLake, lakeKinds, missing, skipped } from "../support/lake-writers.js";
 import { scratch } from "../support/job.js";
 import { diskTable } from "../support/lakes.js";
 import { query } from "../support/parquet.js";
@@ -34,7 +34,7 @@ function positionOf({ changes: read }: Listing): string {
 
 describe.skipIf(missing !== undefined).each(lakeKinds)(`the changes of a table, %s${skipped}`, (kind) => {
   test("are the files that were added since; of no position, all files", async () => {
-    await using lake = await growingLake(kind, scratch.path);
+    const lake = await growingLake(kind, scratch.path);
     expect((await changes(lake.table, null)).shards).toEqual([]);
     await lake.act("append 0 10");
     const all = await changes(lake.table, null);
@@ -51,7 +51,7 @@ describe.skipIf(missing !== undefined).each(lakeKinds)(`the changes of a table, 
   });
 
   test("leave compactions out, and have the rows that these have joined with others", async () => {
-    await using lake = await growingLake(kind, scratch.path);
+    const lake = await growingLake(kind, scratch.path);
     await lake.act("append 0 10");
     const first = positionOf(await changes(lake.table, null));
     await lake.act("append 10 10");
@@ -65,7 +65,7 @@ describe.skipIf(missing !== undefined).each(lakeKinds)(`the changes of a table, 
   });
 
   test("are refused where rows were deleted since, and are the files that were written with new_files", async () => {
-    await using lake = await growingLake(kind, scratch.path);
+    const lake = await growingLake(kind, scratch.path);
     await lake.act("append 0 10");
     const first = positionOf(await changes(lake.table, null));
     await lake.act("append 10 10");
@@ -86,7 +86,7 @@ describe.skipIf(missing !== undefined).each(lakeKinds)(`the changes of a table, 
   });
 
   test("are refused with new_files where a compaction has joined new rows with others before a rewrite", async () => {
-    await using lake = await growingLake(kind, scratch.path);
+    const lake = await growingLake(kind, scratch.path);
     await lake.act("append 0 10");
     const first = positionOf(await changes(lake.table, null));
     await lake.act("append 10 10");
@@ -99,7 +99,7 @@ describe.skipIf(missing !== undefined).each(lakeKinds)(`the changes of a table, 
   });
 
   test("are refused where a file of them is gone", async () => {
-    await using lake = await growingLake(kind, scratch.path);
+    const lake = await growingLake(kind, scratch.path);
     await lake.act("append 0 10");
     const first = positionOf(await changes(lake.table, null));
     await lake.act("append 10 10");
@@ -112,7 +112,7 @@ describe.skipIf(missing !== undefined).each(lakeKinds)(`the changes of a table, 
 test.skipIf(missing !== undefined)(
   `of a Delta table are refused where its log has lost a commit, or another table took its place${skipped}`,
   async () => {
-    await using lake = await growingLake("delta", scratch.path);
+    const lake = await growingLake("delta", scratch.path);
     await lake.act("append 0 10");
     const first = positionOf(await changes(lake.table, null));
     await lake.act("append 10 10");
@@ -143,7 +143,7 @@ test.skipIf(missing !== undefined)(
 test.skipIf(missing !== undefined)(
   `of an Iceberg table are refused where a snapshot between expired${skipped}`,
   async () => {
-    await using lake = await growingLake("iceberg", scratch.path);
+    const lake = await growingLake("iceberg", scratch.path);
     await lake.act("append 0 10");
     const first = positionOf(await changes(lake.table, null));
     await lake.act("append 10 10");

@@ -9,6 +9,7 @@ import type { LakeSnapshot } from "#src/sources/lake/snapshot.js";
 import { readLake } from "#src/sources/lake/source.js";
 import { expectEnd, projectFolder, runCommand } from "../support/cli.js";
 import { scratch, scratchFolder } from "../support/job.js";
+import { bin, missing, skipped } from "../support/lake-writers.js";
 import {
   avroRecordsOf,
   diskReader,
@@ -23,7 +24,6 @@ import {
   tableOf,
   writeLakeJob,
 } from "../support/lakes.js";
-import { pythonTools } from "../support/python-tools.js";
 import { randomOf } from "../support/random.js";
 import { torture } from "../support/torture.js";
 
@@ -336,12 +336,6 @@ test("damaged metadata ends as an error that says which file it is", async () =>
   }
   expect(damaged).toBeGreaterThan(5);
 });
-
-const { bin, missing, skipped } = pythonTools("lakes", [
-  "pyiceberg[sql-sqlite,pyarrow]==0.12.0",
-  "deltalake==1.6.6",
-  "pyarrow==26.0.1",
-]);
 
 test.skipIf(missing !== undefined)(
   `tables with random histories by deltalake and pyiceberg have their rows at each of three versions${skipped}`,

@@ -1,5 +1,7 @@
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
+import { rm } from "node:fs/promises";
+import { join } from "node:path";
 import { afterEach, beforeEach, describe, expect, test } from "vitest";
 import {
   type CatalogLogin,
@@ -7,8 +9,14 @@ import {
   type CatalogTable,
   catalogTable,
 } from "#src/sources/lake/rest-catalog.js";
-import { credentialsOf } from "#src/sources/lake/source.js";
+import { newestMetadata } from "#src/sources/lake/iceberg.js";
+import { catalogSource, credentialsOf } from "#src/sources/lake/source.js";
+import type { ListedShard } from "#src/run/plan/compare.js";
+import { diskSource } from "#src/sources/disk.js";
 import { retryClock } from "../support/asked-places.js";
+import { scratch } from "../support/job.js";
+import { growingLake, missing, skipped } from "../support/lake-writers.js";
+import { diskReader, closingTools } from "../support/lakes.js";
 
 /** What a catalog answers about one table. */
 const table = {
@@ -250,7 +258,7 @@ describe("OAuth 2:", () => {
     await retry.sleep(541_000);
     await again();
     expect(used().slice(4)).toEqual(Array(2).fill("Bearer two"));
-    answers["/v1/namespaces/db/tables/t?"]?.unshift(json({ error: { message: "expired" } }, 401));
+    answers["/v1/namespaces/db/tables/t?"]?.unshift(json({ error: { message: "expired" } }, 419));
     await again();
     expect(used().slice(6)).toEqual(["Bearer two", "Bearer two", "Bearer three"]);
   });
@@ -295,12 +303,46 @@ test("a signed request has the headers that its signature gives it", async () =>
   expect(asked.map(({ headers }) => headers.authorization)).toEqual(Array(2).fill("AWS4-HMAC-SHA256 of-tests"));
 });
 
+test.skipIf(missing !== undefined)(
+  `files of a table are read through its store, others as before; where its version is gone, a run ends with 66${skipped}`,
+  async () => {
+    const lake = await growingLake("iceberg", scratch.path);
+    await lake.act("append 0 10");
+    const disk = diskSource({ folder: "/", output: undefined });
+    const own = { ...disk, open: () => Promise.reject(new Error("not of the table")) };
+    const files = { ...disk, readAhead: { ...disk.readAhead, files: 99 } };
+    const metadata = await newestMetadata(diskReader(), lake.table);
+    await using source = catalogSource(own, {
+      table: "db.t",
+      at: "latest",
+      load: () => Promise.resolve({ ...catalogs, metadata, location: lake.table }),
+      open: () => Promise.resolve({ files, folder: lake.table, tools: closingTools }),
+    });
+    expect(source.readAhead.files).toBe(disk.readAhead.files);
+    const { table: planned, shards } = await source.list(["db.t"]);
+    expect(source.readAhead.files).toBe(99);
+    const [shard] = shards as [ListedShard];
+    await using opened = await source.open(shard);
+    expect(opened.path).toBe(shard.uri);
+    await expect(source.open({ ...shard, uri: "/golden.parquet" })).rejects.toThrow("not of the table");
+
+    await rm(join(lake.table, "metadata"), { recursive: true });
+    await expect(source.list(["db.t"], { table: planned })).rejects.toMatchObject({ code: "INPUT_CHANGED" });
+  },
+);
+
+/** A table as a catalog has it. */
+const catalogs: CatalogTable = {
+  uuid: "u-1",
+  metadata: "s3://lake/m.json",
+  location: "s3://lake/t",
+  storage: { endpoint: undefined, region: undefined, pathStyle: undefined },
+  credentials: undefined,
+};
+
 test("credentials are asked for again after the first ones, and a catalog that fails then is retried or not", async () => {
   const loaded = (key?: string): CatalogTable => ({
-    uuid: "u-1",
-    metadata: "s3://lake/m.json",
-    location: "s3://lake/t",
-    storage: { endpoint: undefined, region: undefined, pathStyle: undefined },
+    ...catalogs,
     credentials: key === undefined ? undefined : { accessKeyId: key, secretAccessKey: "s" },
   });
   expect(credentialsOf(loaded(), () => Promise.resolve(loaded("b")))).toBeUndefined();

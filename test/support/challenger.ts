@@ -33,6 +33,19 @@ export const [first, second, ...others] = python.columns;
 /** Inputs of the challenger: two columns in each other's place. */
 export const swapped = { input: [second, first, ...others] };
 
+/** How no row of two sides matches. */
+export const matchedRows = {
+  rows_a: 0,
+  rows_b: 0,
+  rows_gone: 0,
+  rows_added: 0,
+  rows_compared: 0,
+  rows_changed: 0,
+  keys_repeated: 0,
+  keys_uneven: 0,
+  repeated: [],
+};
+
 interface DifferentRow {
   readonly row: number;
   readonly keys?: { readonly id: string };

@@ -1,18 +1,14 @@
-import { spawn } from "node:child_process";
 import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { createInterface } from "node:readline";
 import { afterAll, beforeAll } from "vitest";
-import { projectFolder } from "./cli.js";
-import { pythonTools } from "./python-tools.js";
+import { lakeWriter, missing } from "./lake-writers.js";
 import { catalogToken, findRestCatalog, type RestCatalogServer, startRestCatalog } from "./rest-catalog.js";
 
-const python = pythonTools("lakes", ["pyiceberg[sql-sqlite,pyarrow]==0.12.0", "deltalake==1.6.6", "pyarrow==26.0.1"]);
 const jars = findRestCatalog();
 
 /** Why there is no catalog; undefined: there is one. */
-export const icebergMissing = "missing" in jars ? jars.missing : python.missing;
+export const icebergMissing = "missing" in jars ? jars.missing : missing;
 
 /** What pyiceberg reads of a table. */
 export interface ReadTable {
@@ -33,7 +29,7 @@ export interface TableShape {
 }
 
 /** pyiceberg, which makes, changes and reads tables of a catalog. */
-export interface Pyiceberg {
+export interface Pyiceberg extends AsyncDisposable {
   make(table: string, shape: TableShape): Promise<void>;
   append(table: string, rows: readonly object[]): Promise<void>;
   delete(table: string, where: string): Promise<void>;
@@ -41,23 +37,20 @@ export interface Pyiceberg {
   evolve(table: string, columns: readonly string[]): Promise<void>;
   drop(table: string): Promise<void>;
   read(table: string, points?: readonly number[]): Promise<ReadTable>;
-  stop(): void;
 }
 
 /** @param store endpoint, key and secret of S3; none: tables are on the disk */
 export function startPyiceberg(url: string, store: readonly string[] = []): Pyiceberg {
-  const script = join(projectFolder, "test/support/lakes/iceberg_tables.py");
   // versitygw refuses uploads after one whose checksum comes behind its body, on the same connection.
-  const env = { ...process.env, AWS_REQUEST_CHECKSUM_CALCULATION: "when_required" };
-  const child = spawn(join(python.bin, "python"), [script, url, ...store], { env, stdio: ["pipe", "pipe", "inherit"] });
-  child.stdin.on("error", () => undefined); // it has ended: `act` says so
-  const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
+  const env = { AWS_REQUEST_CHECKSUM_CALCULATION: "when_required" };
+  const writer = lakeWriter("iceberg_tables.py", [url, ...store], env);
   let last: Promise<unknown> = Promise.resolve();
   const act = async (name: string, table: string, argument: unknown): Promise<unknown> => {
     const acting = last.then(async () => {
-      child.stdin.write(`${JSON.stringify([name, table, argument])}\n`);
-      const { value, done } = await lines.next();
-      const answer = JSON.parse(done === true ? '{"failed":"it ended"}' : value) as { done?: unknown; failed?: string };
+      const answer = JSON.parse(await writer.ask(JSON.stringify([name, table, argument]))) as {
+        done?: unknown;
+        failed?: string;
+      };
       if (answer.failed !== undefined) {
         throw new Error(`pyiceberg: ${name} ${table}: ${answer.failed}`);
       }
@@ -86,9 +79,7 @@ export function startPyiceberg(url: string, store: readonly string[] = []): Pyic
       await act("drop", table, null);
     },
     read: async (table, points = []) => (await act("read", table, { points })) as ReadTable,
-    stop() {
-      child.kill("SIGKILL");
-    },
+    [Symbol.asyncDispose]: () => writer[Symbol.asyncDispose](),
   };
 }
 
@@ -116,7 +107,7 @@ export function useDiskCatalog(): () => DiskCatalog {
     };
   }, 120_000);
   afterAll(async () => {
-    catalog.pyiceberg.stop();
+    await catalog.pyiceberg[Symbol.asyncDispose]();
     await server.stop();
     await rm(folder, { recursive: true, force: true });
   });

@@ -50,10 +50,11 @@ export function diskReader(): LakeReader {
   return lakeReader(diskSource({ folder: "/", output: undefined }), tools);
 }
 
+export const closingTools = { ...tools, [Symbol.asyncDispose]: () => Promise.resolve() };
+
 /** The source of the rows of a table on a disk, as it is now. */
 export function diskTable(table: string, files: Source = diskSource({ folder: "/", output: undefined })): Source {
-  const closed = { ...tools, [Symbol.asyncDispose]: () => Promise.resolve() };
-  return tableSource(files, { table, at: "latest", folder: table, tools: closed });
+  return tableSource(files, { table, at: "latest", folder: table, tools: closingTools });
 }
 
 /** The rows of a snapshot as texts, in any order, read by DuckDB: columns by field id, or else by their stored names. */
@@ -153,7 +154,17 @@ type Rows = readonly Readonly<Record<string, unknown>>[];
 
 /** Whether a run of such a job has each row of a table once, with all of its values and its prediction. */
 export async function expectScored(folder: string, rows: Rows, columns: readonly string[]): Promise<void> {
-  const scored = await outputRows(join(folder, "out"));
+  requireScored(await outputRows(join(folder, "out")), rows, columns);
+}
+
+/** Whether the runs of a chain of such a job have each row of a table once. */
+export async function expectRuns(folder: string, rows: Rows, columns: readonly string[]): Promise<void> {
+  const out = join(folder, "out");
+  const runs = (await readdir(out)).filter((name) => name.startsWith("run="));
+  requireScored((await Promise.all(runs.map((run) => outputRows(join(out, run))))).flat(), rows, columns);
+}
+
+function requireScored(scored: Rows, rows: Rows, columns: readonly string[]): void {
   const text = (row: Readonly<Record<string, unknown>>, score: unknown): string =>
     rowText([...columns.map((name) => row[name]), score]);
   const expected = rows.map((row) => text(row, row[columns[0] ?? ""]));

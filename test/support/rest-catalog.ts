@@ -1,10 +1,11 @@
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
-import { copyFileSync, mkdtempSync, openSync, renameSync, rmSync } from "node:fs";
+import { createHash } from "node:crypto";
+import { copyFileSync, mkdtempSync, openSync, readFileSync, renameSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
-import { join } from "node:path";
-import { createInterface } from "node:readline";
+import { delimiter, join } from "node:path";
 import { buildOnce, cacheFolder } from "./build-once.mjs";
 import { projectFolder } from "./cli.js";
+import { lakeWriter } from "./lake-writers.js";
 import { credentials, freePort, untilReady } from "./s3-server.mjs";
 
 const lakes = join(projectFolder, "test/support/lakes");
@@ -27,6 +28,24 @@ export function findRestCatalog(): { readonly jars: string } | { readonly missin
     return undefined;
   });
   return failed === undefined ? { jars } : { missing: failed };
+}
+
+/** The compiled program: Java compiles a source anew at each start, which takes longer than the catalog itself. */
+function compileOnce(jars: string): string {
+  const source = join(lakes, "RestCatalog.java");
+  const digest = createHash("sha256").update(readFileSync(source)).digest("hex").slice(0, 12);
+  const classes = join(cacheFolder(`iceberg-rest-program-${digest}`), "classes");
+  buildOnce(classes, (making) => {
+    const compiled = spawnSync("javac", ["-cp", join(jars, "*"), "-d", join(making, "classes"), source], {
+      encoding: "utf8",
+    });
+    if (compiled.status !== 0) {
+      throw new Error(`javac failed: ${compiled.error?.message ?? compiled.stderr}`);
+    }
+    renameSync(join(making, "classes"), classes);
+    return undefined;
+  });
+  return classes;
 }
 
 export interface RestCatalogServer {
@@ -52,7 +71,10 @@ export async function startRestCatalog(jars: string, warehouse: string, endpoint
     secretAccessKey,
     join(scratch, "catalog.db"),
   ];
-  const program = ["-cp", join(jars, "*"), join(lakes, "RestCatalog.java"), ...args];
+  // It starts once and does little: code that is compiled in haste and one thread for garbage cost it least.
+  const flags = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xshare:auto"];
+  const classPath = [compileOnce(jars), join(jars, "*")].join(delimiter);
+  const program = [...flags, "-cp", classPath, "RestCatalog", ...args];
   const child = spawn("java", program, { stdio: ["ignore", out, out] });
   const last = (): void => void child.kill("SIGKILL");
   process.on("exit", last);
@@ -84,28 +106,18 @@ export interface WrittenTable {
 
 /** pyiceberg, which writes tables through a catalog. */
 export interface TableWriter {
-  /** make, change or tag a table: its rows, and its version. */
-  act(act: "make" | "change" | "tag" | "drop", table: string): Promise<WrittenTable>;
+  /** make, change, grow or tag a table: its rows, and its version. */
+  act(act: "make" | "change" | "grow" | "tag" | "drop", table: string): Promise<WrittenTable>;
   stop(): Promise<void>;
 }
 
-export function startWriter(bin: string, catalog: string, endpoint: string): TableWriter {
+export function startWriter(catalog: string, endpoint: string): TableWriter {
   const { accessKeyId, secretAccessKey } = credentials;
-  const args = [join(lakes, "named_tables.py"), catalog, endpoint, accessKeyId, secretAccessKey];
+  const args = [catalog, endpoint, accessKeyId, secretAccessKey];
   // versitygw refuses uploads after one whose checksum comes behind its body, on the same connection.
-  const env = { ...process.env, AWS_REQUEST_CHECKSUM_CALCULATION: "when_required" };
-  const child = spawn(join(bin, "python"), args, { env, stdio: ["pipe", "pipe", "inherit"] });
-  child.stdin.on("error", () => undefined); // it has ended: `act` says so
-  const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
+  const writer = lakeWriter("named_tables.py", args, { AWS_REQUEST_CHECKSUM_CALCULATION: "when_required" });
   return {
-    async act(act, table) {
-      child.stdin.write(`${JSON.stringify([act, table])}\n`);
-      const { value, done } = await lines.next();
-      if (done === true) {
-        throw new Error(`pyiceberg ended: ${act} ${table}`);
-      }
-      return JSON.parse(value) as WrittenTable;
-    },
-    stop: () => ended(child),
+    act: async (act, table) => JSON.parse(await writer.ask(JSON.stringify([act, table]))) as WrittenTable,
+    stop: async () => await writer[Symbol.asyncDispose](),
   };
 }

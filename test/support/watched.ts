@@ -71,7 +71,7 @@ export interface Kill {
 }
 
 /** In the short form, one moment in so many, and the last, has a process that is killed. */
-const momentsOfKill = 5;
+const momentsOfKill = 10;
 
 /**
  * What is left at each moment: the long form kills a process at each. The short form kills one at some, and takes the

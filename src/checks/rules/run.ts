@@ -49,6 +49,16 @@ function comparedWith(run: RunProfile, nights: readonly NightRows[], known: numb
   return isFewest ? ascending.slice(0, Math.ceil(nights.length / 2)) : nights;
 }
 
+/**
+ * Whether a night has more rows than all that passed, and no more than one that a person approved: it is less unusual than
+ * that one. Of few rows nothing is said, since most faults lose some.
+ */
+function isBelowApproved(size: number, nights: readonly NightRows[]): boolean {
+  const most = (isApproved: boolean): number =>
+    Math.max(...nights.filter(({ run }) => (run.isApproved === true) === isApproved).map(({ of }) => of));
+  return most(false) < size && size <= most(true);
+}
+
 /** Whether the number of rows is far from that of each earlier night, or of each of its weekday: holidays are, too. */
 export const rowsCheck: Check = {
   name: "rows",
@@ -56,10 +66,11 @@ export const rowsCheck: Check = {
   judge(night) {
     const { run, earlier } = night;
     const nights = earlier.isFile ? [] : earlier.nights.map((each) => ({ run: each, of: logSize(each) }));
-    const near = nearness(logSize(run), comparedWith(run, nights, earlier.known), apart);
-    if (near === undefined) {
+    const distance = nearness(logSize(run), comparedWith(run, nights, earlier.known), apart);
+    if (distance === undefined) {
       return [];
     }
+    const near = isBelowApproved(logSize(run), nights) ? { ...distance, near: 0 } : distance;
     const { filtered = 0 } = run;
     const resultOf = ({ near: measured, usual, nearest }: Nearness, least: Least, mayHold: boolean): Result =>
       compared(night, null, {

@@ -22,6 +22,9 @@ const volatile = { usually: 0.3, first: 0.1 };
 const mostTexts = 50;
 const deciles = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9];
 
+/** More times as far says no more: nights that hardly differ make any number. */
+const mostTimes = 100;
+
 /** Rows in bins that all runs share, and logarithms of their shares. */
 interface Shares {
   readonly shares: readonly number[];
@@ -175,9 +178,10 @@ export const shapeCheck: Check = {
         ? undefined
         : `${shownValue(value)} in ${percent(share)} of the rows, usually ${[...new Set(shares)].join(" to ")}`);
     const nearest = `from the nearest night (${dateOf(against ?? "")})`;
+    const times = Number(measured) / Number(usual);
     const far =
       Number(usual) > 0
-        ? `${shown(Number(measured) / Number(usual), 2)} times as far ${nearest} as earlier nights were from theirs`
+        ? `${times > mostTimes ? `more than ${mostTimes}` : shown(times, 2)} times as far ${nearest} as earlier nights were from theirs`
         : `far ${nearest}`;
     return `${what === undefined ? "" : `${what}; `}its values are ${far}`;
   },

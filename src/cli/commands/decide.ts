@@ -1,17 +1,22 @@
 import { InvalidArgumentError } from "commander";
-import { type CommandLine, paramFlag, jsonFlag, type CommandAnswer } from "../flags.js";
+import { type CommandLine, paramAs, jsonFlag, type CommandAnswer } from "../flags.js";
 import { dirname, resolve } from "node:path";
 import { reportDecision } from "../../job/reporting.js";
 import { type DecisionReport, type DecisionRequest, approveRun, discardRun } from "../../run/decide.js";
 import { spellOut } from "../../run/hints.js";
+import { everyRun } from "../../run/lifecycle/recorded-run.js";
+import { sameSeries } from "../../run/plan/identity.js";
+import { findRange, hasRange } from "../../run/series/backfill.js";
 import { JobError } from "../../base/errors.js";
 import { alone, openLoaded, readRunSpec } from "../../job/open.js";
-import type { JobOptions } from "../../job/reading.js";
+import { type JobOptions, readSpec } from "../../job/reading.js";
 import type { OpenedJob } from "../../flow/opened-job.js";
 import { rowsOfRunText } from "../../report/report.js";
 import { printable } from "../../base/texts.js";
 import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
+
+const paramsFlag = paramAs("Set a param of the spec; may be repeated. ds=2026-01-01..2026-01-31 means all held runs");
 
 const deciding: CommandLine["flags"] = {
   "--reason <text>": ["Why; recorded with the decision", onceNotEmpty],
@@ -23,7 +28,7 @@ const deciding: CommandLine["flags"] = {
 
 export const discardCommand: CommandLine = {
   flags: {
-    ...paramFlag,
+    ...paramsFlag,
     ...deciding,
     "--skip": "Of a job with input.since: no later run reads the rows of this one. By default the next run does",
   },
@@ -33,7 +38,7 @@ export const discardCommand: CommandLine = {
 
 export const approveCommand: CommandLine = {
   flags: {
-    ...paramFlag,
+    ...paramsFlag,
     ...deciding,
     "--not-normal":
       "Compare no later run with this one, so that the next one like it is held, too. By default later runs may resemble it",
@@ -53,12 +58,64 @@ interface DecideOptions extends JobOptions {
   readonly skip?: boolean;
 }
 
+type Decide = (opened: OpenedJob, request: DecisionRequest) => Promise<DecisionReport>;
+
 async function approve(spec: string, options: DecideOptions, io: SafeIo): Promise<CommandAnswer> {
-  return await decide(spec, options, io, "approving", approveRun);
+  return await decideAll(spec, options, io, "approving", approveRun);
 }
 
 async function discard(spec: string, options: DecideOptions, io: SafeIo): Promise<CommandAnswer> {
-  return await decide(spec, options, io, "discarding", discardRun);
+  return await decideAll(spec, options, io, "discarding", discardRun);
+}
+
+/** Decides on one run, or on the held runs of a range of dates, the earliest first, until one fails. */
+async function decideAll(
+  spec: string,
+  options: DecideOptions,
+  io: SafeIo,
+  act: string,
+  work: Decide,
+): Promise<CommandAnswer> {
+  if (!hasRange(options.param)) {
+    return await decide(spec, options, io, act, work);
+  }
+  const answers: CommandAnswer[] = [];
+  const answer = {
+    json: () => answers.map((each) => each.json()),
+    text: () => answers.flatMap((each) => each.text(undefined)),
+  };
+  for (const param of await heldIn(spec, options, act)) {
+    try {
+      answers.push(await decide(spec, { ...options, param }, io, act, work));
+    } catch (error) {
+      return { ...answer, error };
+    }
+  }
+  return answer;
+}
+
+/** The params of the held runs of a range of dates, the earliest first. @throws JobError USAGE where there are none */
+async function heldIn(spec: string, options: DecideOptions, act: string): Promise<(readonly string[])[]> {
+  const { range, others } = findRange(options.param);
+  const { param, first, last } = range;
+  const doing = `${act} the runs of ${param}=${first}..${last}`;
+  if (options.run !== undefined) {
+    throw new JobError("USAGE", `${doing}: --run names one run`, { hint: "leave out --run, or give one date" });
+  }
+  await readSpec(spec, { param: [...others, `${param}=${first}`] }); // refuses what is no date
+  const loaded = await readSpec(spec, { param: [...others, `${param}=${last}`] });
+  await using opened = await openLoaded(loaded, spec);
+  const { name, params } = loaded.spec;
+  const runs = await opened.sink.history({ job: name, last: everyRun });
+  const held = runs.flatMap(({ plan, status }) => {
+    const date = plan?.params[param] ?? "";
+    const isMeant = (status === "held" || status === "approved") && first <= date && date <= last;
+    return isMeant && sameSeries(plan?.params ?? {}, params) ? [`${param}=${date}`] : [];
+  });
+  if (held.length === 0) {
+    throw new JobError("USAGE", `${doing}: none is held`, { hint: "infer-batch history lists the runs of all dates" });
+  }
+  return held.toSorted().map((date) => others.concat(date));
 }
 
 async function decide(
@@ -66,7 +123,7 @@ async function decide(
   options: DecideOptions,
   io: SafeIo,
   act: string,
-  work: (opened: OpenedJob, request: DecisionRequest) => Promise<DecisionReport>,
+  work: Decide,
 ): Promise<CommandAnswer> {
   const loaded = await readRunSpec(spec, options);
   const [fromClock] = loaded.clock;

@@ -5,14 +5,14 @@ import { type RunOptions, budgetOf, openLoaded, readRunSpec } from "../../job/op
 import { defaultMemory, usableCores } from "../../job/machine.js";
 import { parquetFolder, readSpec } from "../../job/reading.js";
 import { lineageColumns, reuseColumn } from "../../models/binding/contract.js";
-import type { Measures } from "../../checks/agreement.js";
+import type { Agreement, Measures } from "../../checks/agreement.js";
 import { isRunId, paramTexts } from "../../run/plan/identity.js";
 import { agreementTables, comparedFields } from "../../report/agreement.js";
 import { showCount, count } from "../../base/shown-numbers.js";
 import { fitTable } from "../../report/table.js";
-import { type DiffSide, type Difference, diffRows, openDiffSide, openDiffTable } from "../../run/compare.js";
+import { type DiffOptions, type DiffSide, columnsOfRun, diffRows, openDiffSide } from "../../run/two-sets.js";
 import type { Log } from "../../flow/opened-job.js";
-import { type JobSpec, usualKey } from "../../job/jobfile/job-spec.js";
+import { usualKey } from "../../job/jobfile/job-spec.js";
 import type { LoadedSpec } from "../../job/jobfile/load.js";
 import { JobError } from "../../base/errors.js";
 import { memoryBudget } from "../../base/memory-budget.js";
@@ -73,21 +73,19 @@ async function diffRuns(spec: string, options: DiffCommandOptions, io: SafeIo): 
   await using a = await openLoaded(before, spec, { log });
   await using b = await openLoaded(loaded, spec, { log });
   const keys = options.key ?? usualKey(loaded.spec);
-  const sides = [
-    table === undefined ? await openDiffSide(a.job, a.sink, keys) : await openDiffTable(a.sink, table, keys),
-    options.table === undefined
-      ? await openDiffSide(b.job, b.sink, keys)
-      : await openDiffTable(b.sink, options.table, keys),
-  ] as const;
+  const sides = [await openDiffSide(a, keys, table), await openDiffSide(b, keys, options.table)] as const;
   if (sides[0].name === sides[1].name) {
     throw new JobError("USAGE", `comparing run ${sides[1].name}: --against names the same run`, {
       hint: "give another value, such as --param ds=2026-01-31 --against ds=2026-01-30",
     });
   }
   // A date in which the runs differ would make each row another one.
-  const ofRun = sides[1].ofRun?.filter((name) => sides[0].ofRun?.includes(name)) ?? [];
+  const ofA = columnsOfRun(sides[0]);
+  const ofRun = columnsOfRun(sides[1]).filter((name) => ofA.includes(name));
   const key = options.key ?? keys.filter((name) => !ofRun.includes(name));
-  const ignored = [...ignoredIn(loaded.spec), ...ofRun];
+  const { output, reuse } = loaded.spec;
+  const unlike = [...(output.lineage ? lineageColumns : []), ...(reuse === undefined ? [] : [reuseColumn])];
+  const ignored = [...unlike.map(({ name }) => name), ...ofRun];
   const { duckDbBytes } = budgetOf(loaded.spec, usableCores());
   return await diffSides(sides, { tolerance: options.tolerance, key, memoryBytes: duckDbBytes, ignored, log });
 }
@@ -113,44 +111,26 @@ async function readAgainst(
   return [await readRunSpec(spec, { param: [], run: id })];
 }
 
-/** Columns that differ between any two runs. */
-function ignoredIn({ output, reuse }: JobSpec): readonly string[] {
-  return [
-    ...(output.lineage ? lineageColumns.map(({ name }) => name) : []),
-    ...(reuse === undefined ? [] : [reuseColumn.name]),
-  ];
-}
-
 async function diffFolders(folder: string, options: DiffCommandOptions, io: SafeIo): Promise<CommandAnswer> {
+  const { key, tolerance } = options;
   const [against, ...more] = options.against;
-  if (against === undefined || more.length > 0 || options.key === undefined) {
-    throw new JobError(
-      "USAGE",
-      `comparing ${folder}: --against must name one folder, and --key the columns of its key`,
-      {
-        hint: "such as: infer-batch diff out/new --against out/old --key customer_id",
-      },
-    );
+  if (against === undefined || more.length > 0 || key === undefined) {
+    const found = "--against must name one folder, and --key the columns of its key";
+    throw new JobError("USAGE", `comparing ${folder}: ${found}`, {
+      hint: "such as: infer-batch diff out/new --against out/old --key customer_id",
+    });
   }
   const sides = [await parquetFolder(against), await parquetFolder(folder)] as const;
   const { duckDbBytes } = memoryBudget(defaultMemory(usableCores()));
   const log = createWarningLog(io.stderr);
-  const { key, tolerance } = options;
   return await diffSides(sides, { tolerance, key, memoryBytes: duckDbBytes, ignored: [], log });
-}
-
-interface SidesOptions {
-  readonly tolerance: number;
-  readonly key: readonly string[];
-  readonly ignored: readonly string[];
-  readonly memoryBytes: number;
-  readonly log: Pick<Log, "warn">;
 }
 
 async function diffSides(
   sides: readonly [DiffSide, DiffSide],
-  { key, tolerance, ignored, memoryBytes, log }: SidesOptions,
+  { memoryBytes, log, ...options }: DiffOptions & { readonly memoryBytes: number; readonly log: Pick<Log, "warn"> },
 ): Promise<CommandAnswer> {
+  const { key } = options;
   if (key.length === 0) {
     throw new JobError("USAGE", "comparing the rows: no column identifies a row", {
       hint: "name the columns that do with --key",
@@ -158,76 +138,56 @@ async function diffSides(
   }
   const folders = sides.map(({ rows }) => rows.folder);
   await using joiner = await openRowJoin({ folders, threads: usableCores(), memoryBytes });
-  const difference = await diffRows(joiner, sides, { key, tolerance, ignored });
-  if (hasNoKeyInCommon(difference)) {
+  const difference = await diffRows(joiner, sides, options);
+  const { rows_a: ofA, rows_b: ofB, rows_gone: gone, rows_added: added } = difference.rows;
+  if (ofA > 0 && ofB > 0 && gone === ofA && added === ofB) {
     log.warn(
       `A and B have rows, but no key (${key.join(", ")}) is in both: name the columns that identify a row with --key, without those that differ from run to run, such as a date`,
     );
   }
-  return { json: () => differenceJson(difference), text: (width) => differenceText(difference, tolerance, width) };
-}
-
-/** Whether A and B have rows, all with keys that the other one lacks. */
-function hasNoKeyInCommon({ rows: { rowsA, rowsB, onlyA, onlyB } }: Difference): boolean {
-  return rowsA > 0 && rowsB > 0 && onlyA === rowsA && onlyB === rowsB;
+  const [a, b] = sides.map(({ name }) => name) as [string, string];
+  return {
+    json: () => ({ a, b, key, ...comparedFields(difference, ["a", "b"], ({ keys }) => ({ columns: keys })) }),
+    text: (width) => differenceText(difference, { a, b, key }, width),
+  };
 }
 
 const shownColumns = 10;
 
-function differenceText(difference: Difference, tolerance: number, width: number | undefined): string[] {
-  const { a, b, key, rows, apart } = difference;
-  const most = [...difference.columns].toSorted(([, left], [, right]) => differing(right) - differing(left));
-  const left = most.length - shownColumns;
-  return [
-    `A  ${a}: ${count(rows.rowsA, "row")}`,
-    `B  ${b}: ${count(rows.rowsB, "row")}`,
-    `rows by ${key.join(", ")}`,
-    ...fitTable(
-      [
-        ["only in A (gone)", showCount(rows.onlyA)],
-        ["only in B (added)", showCount(rows.onlyB)],
-        ["in both, changed", showCount(rows.changed)],
-        ["in both, equal", showCount(rows.matched - rows.changed)],
-      ],
-      { right: [1], width },
-    ),
-    ...repeatedLines(difference, width),
-    ...agreementTables({ columns: most.slice(0, shownColumns), apart, tolerance }, ["A", "B"], width),
-    ...(left <= 0 ? [] : [`${count(left, "more column")}, with fewer differences: --json has all`]),
-  ];
-}
-
-/** Keys that are several times on a side: only their numbers of rows are compared. */
-function repeatedLines({ rows: { repeated, uneven, examples } }: Difference, width: number | undefined): string[] {
-  if (repeated === 0) {
-    return [];
-  }
-  const lines = examples.map(({ key, a, b }) => [key, showCount(a), showCount(b)]);
-  return [
-    `${count(repeated, "key")} with several rows, not compared; ${showCount(uneven)} not as often in B as in A`,
-    ...fitTable([["key", "rows in A", "in B"], ...lines], { right: [1, 2], width }),
-  ];
-}
-
-function differing({ figures, rows }: Measures): number {
+function differing([, { figures, rows }]: readonly [string, Measures]): number {
   return figures["rows_beyond_tolerance"] ?? rows - (figures["rows_equal"] ?? 0);
 }
 
-function differenceJson(difference: Difference): object {
-  const { a, b, key, rows } = difference;
-  return {
-    a,
-    b,
-    key,
-    rows_a: rows.rowsA,
-    rows_b: rows.rowsB,
-    rows_gone: rows.onlyA,
-    rows_added: rows.onlyB,
-    rows_compared: rows.matched,
-    rows_changed: rows.changed,
-    keys_repeated: rows.repeated,
-    keys_uneven: rows.uneven,
-    repeated: rows.examples,
-    ...comparedFields(difference, ["a", "b"], ({ keys }) => ({ columns: keys })),
+function differenceText(
+  { rows, columns, apart, tolerance }: Agreement,
+  { a, b, key }: { readonly a: string; readonly b: string; readonly key: readonly string[] },
+  width: number | undefined,
+): string[] {
+  const most = columns.toSorted((left, right) => differing(right) - differing(left));
+  const left = most.length - shownColumns;
+  const counts = {
+    "only in A (gone)": rows.rows_gone,
+    "only in B (added)": rows.rows_added,
+    "in both, changed": rows.rows_changed,
+    "in both, equal": rows.rows_compared - rows.rows_changed,
   };
+  const repeated = rows.repeated.map((each) => [each.key, showCount(each.a), showCount(each.b)]);
+  return [
+    `A  ${a}: ${count(rows.rows_a, "row")}`,
+    `B  ${b}: ${count(rows.rows_b, "row")}`,
+    `rows by ${key.join(", ")}`,
+    ...fitTable(
+      Object.entries(counts).map(([name, number]) => [name, showCount(number)]),
+      { right: [1], width },
+    ),
+    // Of keys that are several times on a side, only the numbers of rows are compared.
+    ...(rows.keys_repeated === 0
+      ? []
+      : [
+          `${count(rows.keys_repeated, "key")} with several rows, not compared; ${showCount(rows.keys_uneven)} not as often in B as in A`,
+          ...fitTable([["key", "rows in A", "in B"], ...repeated], { right: [1, 2], width }),
+        ]),
+    ...agreementTables({ columns: most.slice(0, shownColumns), apart, tolerance }, ["A", "B"], width),
+    ...(left <= 0 ? [] : [`${count(left, "more column")}, with fewer differences: --json has all`]),
+  ];
 }

@@ -4,24 +4,16 @@ import { stat } from "node:fs/promises";
 import { dirname, resolve } from "node:path";
 import { openLoaded } from "../../job/open.js";
 import { type JobOptions, oneGroup, parquetFolder, readSpec, readSpecOnce } from "../../job/reading.js";
-import { type Figures, changesOf } from "../../checks/evaluation.js";
+import { writeReport } from "../../job/reporting.js";
+import type { EvaluatedNight } from "../../checks/evaluation.js";
 import { findRange, rangeValues, stepOf } from "../../run/series/backfill.js";
 import type { Plan } from "../../run/plan/plan.js";
-import { figure, modelNames } from "../../report/agreement.js";
-import { showCount, count } from "../../base/shown-numbers.js";
-import { fitTable } from "../../report/table.js";
-import {
-  type DiffSide,
-  type JudgedModel,
-  type EvaluatedNight,
-  judgeSide,
-  openDiffSide,
-  openDiffTable,
-} from "../../run/compare.js";
-import { hasSameRows, openSecondJob } from "../../run/second-job.js";
+import { modelNames } from "../../checks/agreement.js";
+import { evaluationJson, evaluationMetrics, evaluationText, showEvaluation } from "../../report/evaluation.js";
+import { judgeSide, openDiffSide, sideOf } from "../../run/two-sets.js";
+import { openSecondJob, openSecondRun } from "../../run/second-job.js";
 import type { LocalParts, StoredTable } from "../../run/lifecycle/span-record.js";
-import type { Job, OpenedJob } from "../../flow/opened-job.js";
-import type { Sink } from "../../targets/target.js";
+import type { OpenedJob } from "../../flow/opened-job.js";
 import type { LoadedSpec } from "../../job/jobfile/load.js";
 import { usualKey } from "../../job/jobfile/job-spec.js";
 import { JobError, messageOf } from "../../base/errors.js";
@@ -43,6 +35,8 @@ export const evaluateCommand: CommandLine = {
     "--threshold <score>": ["Score from which on a row counts as of the class", toleranceOf, 0.5],
     "--by <column>": "Judge the rows of each value of this column, too",
     ...paramAs("Set a param of the spec; may be repeated. One may be a range of dates: ds=2026-01-01..2026-01-31"),
+    "--html <file>": "Write an HTML page with the result, too",
+    "--metrics <file>": "Write the figures of the last night with labels as gauges in Prometheus' text format, too",
     ...jsonFlag,
   },
   required: ["labels", "label"],
@@ -62,6 +56,8 @@ interface EvaluateOptions extends JobOptions {
   readonly positive?: string;
   readonly threshold: number;
   readonly by?: string;
+  readonly html?: string;
+  readonly metrics?: string;
   readonly json?: boolean;
 }
 
@@ -69,9 +65,11 @@ interface EvaluateOptions extends JobOptions {
 async function evaluate(spec: string, options: EvaluateOptions, io: SafeIo): Promise<CommandAnswer> {
   const log = createWarningLog(io.stderr);
   const nights: EvaluatedNight[] = [];
+  let job = "";
   for (const { night, load } of await nightsOf(spec, options)) {
     const loaded = load();
     await using opened = await openLoaded(loaded, spec, { log });
+    job = loaded.spec.name;
     const { base: runId } = opened.job;
     const stored = await opened.sink.find(runId);
     if (stored === undefined && night !== "") {
@@ -90,8 +88,18 @@ async function evaluate(spec: string, options: EvaluateOptions, io: SafeIo): Pro
       hint: "infer-batch history lists the runs of the job",
     });
   }
-  const report = { labels: options.labels, label: options.label, threshold: options.threshold, nights };
-  return { json: () => evaluationJson(report), text: (width) => evaluationText(report, width) };
+
+  const { labels, label, threshold, html, metrics } = options;
+  const evaluation = { labels, label, threshold, nights };
+  const page = async (): Promise<string> =>
+    (await import("../../report/page/page.js")).evaluationPage(showEvaluation(evaluation), job);
+  for (const [path, text] of [[html, page] as const, [metrics, () => evaluationMetrics(evaluation, job)] as const]) {
+    const failed = path === undefined ? undefined : await writeReport(resolve(path), await text());
+    if (failed !== undefined) {
+      log.warn(`writing ${path}: ${failed}`);
+    }
+  }
+  return { json: () => evaluationJson(evaluation), text: (width) => evaluationText(evaluation, width) };
 }
 
 /** The nights whose params are given: one, or those of a range of dates. */
@@ -111,47 +119,40 @@ async function nightsOf(
   }));
 }
 
+interface Night {
+  readonly options: EvaluateOptions;
+  readonly night: string;
+  /** undefined: the run is not planned. */
+  readonly plan: Plan | undefined;
+}
+
 /** Judges the predictions of a run, and those of the challenger if they are of the same rows; none: the run has no rows. */
 async function judgeNight(
   opened: OpenedJob,
   { dateParam, spec }: LoadedSpec,
-  {
-    options,
-    night,
-    plan,
-  }: { readonly options: EvaluateOptions; readonly night: string; readonly plan: Plan | undefined },
-): Promise<readonly JudgedModel[]> {
-  const key = options.key ?? usualKey(spec);
-  const { label, prediction, positive, threshold, by } = options;
+  { options, night, plan }: Night,
+): Promise<EvaluatedNight["models"]> {
+  const { key = usualKey(spec), date: column } = options;
   const value = dateParam === undefined ? undefined : spec.params[dateParam];
-  if (options.date !== undefined && value === undefined) {
-    throw new JobError("USAGE", `evaluating by ${options.date}: the spec has no param with the date of a run`, {
+  if (column !== undefined && value === undefined) {
+    throw new JobError("USAGE", `evaluating by ${column}: the spec has no param with the date of a run`, {
       hint: "leave out --date; a label is then that of every run",
     });
   }
-  const date = options.date === undefined ? undefined : { column: options.date, value: value ?? "" };
-  const request = { key, label, prediction, date, by, threshold, positive };
+  const request = { ...options, key, date: column === undefined ? undefined : { column, value: value ?? "" } };
+  const models: EvaluatedNight["models"][number][] = [];
   // A joiner reads only the folders that it was opened with, so each model has one, which loads the labels.
-  const judge = async (side: DiffSide): Promise<Omit<JudgedModel, "model"> | undefined> => {
-    const labels = await labelsAt(opened.sink, options.labels, key);
+  const judge = async (model: string, side: Awaited<ReturnType<typeof sideOf>>): Promise<void> => {
+    const labels = await labelsAt(opened, options.labels, key);
     await using joiner = await opened.queries.openRowJoiner([labels.folder, side.rows.folder]);
-    return await judgeSide(joiner, { side, labels: await joiner.load("b", labels) }, request);
+    const judged = await judgeSide(joiner, { side, labels: await joiner.load("b", labels) }, request);
+    models.push(...(judged === undefined ? [] : [{ model, ...judged }]));
   };
-  const champion = await judge(await openDiffSide(opened.job, opened.sink, key));
-  if (champion === undefined) {
-    return [];
-  }
-
-  const models = [{ model: modelNames[0] as string, ...champion }];
-  if (spec.challenger !== undefined) {
+  await judge(modelNames[0], await openDiffSide(opened, key));
+  if (spec.challenger !== undefined && plan !== undefined && models.length > 0) {
     try {
       await using second = await openSecondJob(opened);
-      const side = await openChallenger(second.job, second.sink, { key, plan });
-      const challenger = await judge(side);
-      if (challenger === undefined) {
-        throw new Error(`run ${side.name} has no rows`);
-      }
-      models.push({ model: modelNames[1], ...challenger });
+      await judge(modelNames[1], await sideOf(await openSecondRun(second, plan), key));
     } catch (error) {
       opened.attempt.signal.throwIfAborted();
       opened.reporter.log.warn(`${night === "" ? "" : `${night}: `}the challenger is left out: ${messageOf(error)}`);
@@ -160,22 +161,8 @@ async function judgeNight(
   return models;
 }
 
-/** Opens the predictions of the challenger for the rows of a run. @throws Error if they are of other rows */
-async function openChallenger(
-  job: Job,
-  sink: Sink,
-  { key, plan }: { readonly key: readonly string[]; readonly plan: Plan | undefined },
-): Promise<DiffSide> {
-  const stored = await sink.find(job.base);
-  const side = await openDiffSide(job, sink, key);
-  if (stored?.plan.runId !== side.name || plan === undefined || !hasSameRows(stored.plan, plan)) {
-    throw new Error(`run ${side.name} is of other rows`);
-  }
-  return side;
-}
-
 /** The labels as files: those that are named, or the rows of a table. */
-async function labelsAt(sink: Sink, labels: string, key: readonly string[]): Promise<StoredTable | LocalParts> {
+async function labelsAt(opened: OpenedJob, labels: string, key: readonly string[]): Promise<StoredTable | LocalParts> {
   const stats = await stat(labels).catch(() => undefined);
   if (stats?.isDirectory() === true) {
     return (await parquetFolder(labels)).rows;
@@ -184,114 +171,10 @@ async function labelsAt(sink: Sink, labels: string, key: readonly string[]): Pro
     const path = resolve(labels);
     return { folder: dirname(path), isNamed: labels.endsWith(".csv"), groups: oneGroup([path]) };
   }
-  if (sink.table === undefined) {
+  if (opened.sink.table === undefined) {
     throw new JobError("FILE_MISSING", `reading labels ${labels}: there is no such file`, {
       hint: "name a .parquet or .csv file, or a folder of Parquet files",
     });
   }
-  return (await openDiffTable(sink, labels, key)).rows;
-}
-
-interface Report {
-  readonly labels: string;
-  readonly label: string;
-  readonly threshold: number;
-  readonly nights: readonly EvaluatedNight[];
-}
-
-const called: Readonly<Record<string, string>> = { auc: "AUC", log_loss: "log loss", mae: "MAE", rmse: "RMSE" };
-
-function evaluationText({ labels, label, threshold, nights }: Report, width: number | undefined): string[] {
-  const judged = nights.flatMap(({ night, models }) => models.map((model) => ({ night, model })));
-  const hasSeveral = nights.some(({ models }) => models.length > 1);
-  const nameOf = (model: string): string => (hasSeveral ? model : "");
-  const [first] = judged;
-  const names = [...new Set(judged.flatMap(({ model }) => Object.keys(model.all.values)))];
-  const cells = (figures: Figures): string[] => [
-    showCount(figures.rows),
-    showCount(figures.labelled),
-    showCount(figures.judged),
-    ...names.map((name) => figure(figures.values[name] ?? Number.NaN)),
-  ];
-  const about = ["night", "model", "slice"];
-  const head = [...about, "rows", "with labels", "judged", ...names.map((name) => called[name] ?? name)];
-  const lines = judged.flatMap(({ night, model }) => [
-    [night, nameOf(model.model), "", ...cells(model.all)],
-    ...[...model.bySlice].map(([slice, figures]) => [night, nameOf(model.model), slice].concat(cells(figures))),
-  ]);
-  const used = head.map((_, column) => column >= about.length || lines.some((line) => line[column] !== ""));
-  const shown = [head, ...lines].map((line) => line.filter((_, column) => used[column]));
-  const texts = used.slice(0, about.length).filter(Boolean).length;
-  const right = shown[0]?.map((_, column) => column).slice(texts) ?? [];
-  const atThreshold = first?.model.kind === "classes" ? `; precision and recall from ${threshold} on` : "";
-  const repeated = judged.find(({ model }) => model.repeated > 0)?.model.repeated ?? 0;
-  const last = nights.at(-1);
-  return [
-    `${first?.model.prediction ?? ""} judged by ${label} in ${labels}${atThreshold}`,
-    ...fitTable(shown, { right, width, leaveOut: [] }),
-    ...(repeated === 0 ? [] : [`${count(repeated, "key")} with several labels, which count as none`]),
-    ...(last?.models ?? []).flatMap((model) =>
-      calibrationLines([last?.night ?? "", nameOf(model.model)], model, width),
-    ),
-    ...changes(nights).map(
-      ({ night, model, figure: name, value, low, high }) =>
-        `${[night, nameOf(model)].filter(Boolean).join(" ")}: ${called[name] ?? name} is ${figure(value)}, on the nights before ${figure(low)} to ${figure(high)}`,
-    ),
-  ];
-}
-
-function calibrationLines(
-  of: readonly string[],
-  { all: { calibration } }: JudgedModel,
-  width: number | undefined,
-): string[] {
-  const rows = calibration.map(({ predicted, observed, rows: judged }) => [
-    figure(predicted),
-    figure(observed),
-    showCount(judged),
-  ]);
-  return rows.length === 0
-    ? []
-    : [
-        ["calibration by decile", ...of].filter(Boolean).join(" "),
-        ...fitTable([["mean score", "share of the class", "rows"], ...rows], { right: [0, 1, 2], width }),
-      ];
-}
-
-function changes(
-  nights: readonly EvaluatedNight[],
-): (ReturnType<typeof changesOf>[number] & { readonly model: string })[] {
-  const models = [...new Set(nights.flatMap((night) => night.models.map(({ model }) => model)))];
-  return models.flatMap((model) => {
-    const own = nights.flatMap(({ night, models: judged }) =>
-      judged.filter((each) => each.model === model).map(({ all: figures }) => ({ night, figures })),
-    );
-    return changesOf(own).map((change) => Object.assign(change, { model }));
-  });
-}
-
-function evaluationJson({ labels, label, threshold, nights }: Report): object {
-  const judged = nights.map(({ night, models }) => ({ night, models: models.map(modelOf) }));
-  return { labels, label, threshold, nights: judged, changed: changes(nights) };
-}
-
-function figuresOf({ rows, labelled, judged, values, calibration }: Figures): object {
-  return {
-    rows,
-    rows_labelled: labelled,
-    rows_judged: judged,
-    ...values, // as JSON, NaN is null
-    calibration,
-  };
-}
-
-function modelOf({ model, kind, prediction, repeated, all, bySlice }: JudgedModel): object {
-  return {
-    model,
-    kind,
-    prediction,
-    keys_with_several_labels: repeated,
-    ...figuresOf(all),
-    by: Object.fromEntries([...bySlice].map(([slice, figures]) => [slice, figuresOf(figures)])),
-  };
+  return (await openDiffSide(opened, key, labels)).rows;
 }

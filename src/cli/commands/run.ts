@@ -133,8 +133,11 @@ async function openAndRun(
   const about = (loaded: LoadedSpec, record: AttemptRecord): Omit<Parameters<typeof reporting>[0], "metricsPort"> => {
     return { loaded, folder, record, log, signal: stop.signal, dateMs: Date.now };
   };
-  const recordFor = ({ spec: ofRun }: LoadedSpec, more: Pick<RecordOptions, "onStage"> = {}): AttemptRecord =>
-    recordOf(ofRun, { worker: attempt.worker, ...commandsFor(spec, ofRun, attempt), ...more });
+  const recordFor = (
+    { loaded: { spec: ofRun }, chain }: RunOfChain,
+    more: Pick<RecordOptions, "onStage"> = {},
+  ): AttemptRecord =>
+    recordOf(ofRun, { worker: attempt.worker, ...commandsFor(spec, ofRun, { ...attempt, chain }), ...more });
 
   let next: RunOfChain;
   try {
@@ -143,14 +146,14 @@ async function openAndRun(
         ? await ofNextRun(whole, spec, { ...attempt, tidies: true, log, signal: stop.signal })
         : { loaded: limitedSpec(whole, attempt.limited), chain: undefined };
   } catch (error) {
-    const failing = { ...about(whole, recordFor(whole)), metricsPort: undefined };
+    const failing = { ...about(whole, recordFor({ loaded: whole, chain: undefined })), metricsPort: undefined };
     return await reporting(failing, () => Promise.reject(error));
   }
   const { loaded, chain } = next;
   requireReuse(attempt, loaded.spec);
   let profile: Profile | undefined;
   const record = recordFor(
-    loaded,
+    next,
     options.profile === undefined ? {} : { onStage: (...piece) => profile?.onStage(...piece) },
   );
   const reported = about(loaded, record);
@@ -187,9 +190,9 @@ function requireReuse({ newRun, reuse }: { readonly newRun: boolean; readonly re
 function commandsFor(
   path: string,
   { params, output }: JobSpec,
-  { limited, newRun }: { readonly limited: LimitedRun | undefined; readonly newRun: boolean },
+  { newRun, ...named }: Parameters<typeof commandFor>[2] & { readonly newRun: boolean },
 ): Pick<AttemptInfo, "command" | "olderCommand"> {
-  const command = commandFor(path, params, limited);
+  const command = commandFor(path, params, named);
   const mayBeRefused = output.postgres !== undefined && output.postgres.mode !== "append";
   return { command, olderCommand: mayBeRefused ? `${command}${newRun ? " --new-run" : ""} --allow-older` : undefined };
 }

@@ -11,13 +11,13 @@ import {
   readList,
   readStruct,
 } from "../../base/thrift.js";
-import { type FileHandle } from "node:fs/promises";
+import { closeSync, fstatSync, open, read } from "node:fs";
+import { promisify } from "node:util";
 import { JobError, errnoOf, messageOf } from "../../base/errors.js";
 import { rewriteShard } from "../faults.js";
 import type { ShardFile } from "../format.js";
 import type { TableRows } from "../../columns/types.js";
 import { type MappedColumns, mapColumns } from "./table-columns.js";
-import { promises } from "node:fs";
 
 /** The parts of a footer that say where rows are. Names are those of parquet.thrift if it has one. */
 export interface Footer extends SchemaLeaves {
@@ -374,15 +374,18 @@ function corruptFooter(path: string, found: string, hint: string, cause?: unknow
   return new JobError("SHARD_CORRUPT", `reading the footer of ${path}: ${found}`, { hint, cause });
 }
 
+/** Without objects for files, which take twice as long where there are many small ones. */
+const [openFile, readFile] = [promisify(open), promisify(read)];
+
 /** The bytes of a footer, and where pages end. @throws JobError SHARD_CORRUPT */
 async function readTail(
-  file: FileHandle,
+  file: number,
   size: number,
   { path, remote }: Pick<ShardFile, "path" | "remote">,
 ): Promise<{ bytes: Uint8Array; pagesEnd: number }> {
   const readAt = async (start: number, length: number): Promise<Uint8Array> => {
     await remote?.fetch([{ start, end: start + length }], { keep: true });
-    const { buffer, bytesRead } = await file.read(Buffer.allocUnsafe(length), 0, length, start);
+    const { buffer, bytesRead } = await readFile(file, Buffer.allocUnsafe(length), 0, length, start);
     return buffer.subarray(0, bytesRead);
   };
   if (size === 0) {
@@ -499,6 +502,18 @@ function faultOfKind(
   return undefined;
 }
 
+async function readTailOf(
+  shard: Pick<ShardFile, "path" | "remote">,
+): Promise<{ readonly bytes: Uint8Array; readonly pagesEnd: number; readonly sizeBytes: number }> {
+  const file = await openFile(shard.path, "r");
+  try {
+    const { size: sizeBytes } = fstatSync(file); // known since it was opened
+    return { ...(await readTail(file, sizeBytes, shard)), sizeBytes };
+  } finally {
+    closeSync(file);
+  }
+}
+
 /**
  * Reads a footer, and checks that its counts and offsets agree with each other and with the file's size.
  * @throws JobError SHARD_CORRUPT, DISK
@@ -506,10 +521,8 @@ function faultOfKind(
 export async function readFooter(shard: Pick<ShardFile, "path" | "remote" | "table">): Promise<Footer> {
   const { path } = shard;
   try {
-    await using file = await promises.open(path);
-    const { size: sizeBytes } = await file.stat();
-    const { bytes, pagesEnd } = await readTail(file, sizeBytes, shard);
-    const footer = parse(bytes, { path, pagesEnd, sizeBytes });
+    const { bytes, ...sizes } = await readTailOf(shard);
+    const footer = parse(bytes, { path, ...sizes });
     const fault = faultOf(footer);
     if (fault !== undefined) {
       throw corruptFooter(path, fault, `the footer is damaged, or its writer is faulty; ${rewriteShard}`);

@@ -374,21 +374,12 @@ export function checkInput(given: GivenInput, refuse: Refuse): void {
   if (since !== undefined && at !== undefined && at !== "latest") {
     refuse(["input", "at"], "a run with since reads up to the newest version; leave this key out");
   }
-  if (since !== undefined && given.catalog !== undefined) {
-    refuse(
-      ["input", "since"],
-      "what is new is not read through a catalog yet: name the folder of the table with input.table, without input.catalog",
-    );
-  }
   if (since !== undefined && wait !== undefined) {
     refuse(["input", "wait"], "a run with since does not wait for rows: where nothing is new it ends with exit code 0");
   }
   if (table === undefined) {
     if (since !== undefined) {
-      refuse(
-        ["input", "since"],
-        "only a table says what is new: name its folder with input.table in place of input.path",
-      );
+      refuse(["input", "since"], "only a table says what is new: name one with input.table in place of input.path");
     }
     if (at !== undefined) {
       refuse(["input", "at"], "only a table has versions: name its folder with input.table in place of input.path");

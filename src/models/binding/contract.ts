@@ -234,11 +234,16 @@ export function outputColumns(contract: Contract): { name: string; type: ColumnT
 }
 
 /** The output columns that come from the input and the model. */
-export function scoredColumns({ passthrough, outputs }: Contract): { name: string; type: ColumnType }[] {
+export function scoredColumns(contract: Contract): { name: string; type: ColumnType }[] {
   return [
-    ...passthrough.map(({ column, source }) => ({ name: column, type: source.type })),
-    ...outputs.map(({ column, type }) => ({ name: column, type })),
+    ...contract.passthrough.map(({ column, source }) => ({ name: column, type: source.type })),
+    ...predictedColumns(contract),
   ];
+}
+
+/** The output columns that the model predicts. */
+export function predictedColumns({ outputs }: Contract): { name: string; type: ColumnType }[] {
+  return outputs.map(({ column, type }) => ({ name: column, type }));
 }
 
 /** What `output.lineage: true` adds to each row, after all other columns. */

@@ -15,10 +15,19 @@ import {
   statusOfOutcome,
   toScoreAgain,
 } from "../report.js";
+import type { ShownEvaluation } from "../evaluation.js";
 import { secondsByStage, stages } from "../stage-times.js";
 import { pageColumns } from "./columns.js";
 import { type Html, folded, html, nothing, showDay } from "./html.js";
-import { bars, comparisonSection, driftTable, historyCharts, outputCards, throughputChart } from "./sections.js";
+import {
+  bars,
+  comparisonSection,
+  driftTable,
+  historyCharts,
+  outputCards,
+  rowsTable,
+  throughputChart,
+} from "./sections.js";
 import { readersText } from "../../run/lifecycle/published-run.js";
 
 /**
@@ -29,24 +38,44 @@ import { readersText } from "../../run/lifecycle/published-run.js";
 function htmlReport(record: AttemptRecord, outcome: Outcome, endedMs: number): string {
   const { info, run, review } = record;
   const date = review === undefined || review.profile.date === "" ? "" : ` ${review.profile.date}`;
-  const page = html`<!doctype html>
+  return document(
+    html`<meta name="${statusName}" content="${`${run?.runId ?? ""} ${statusOfOutcome(outcome)}`}">
+<title>${pageState(record, outcome).word}: ${info.job}${date}</title>`,
+    html`${stateSection(record, outcome)}
+${predictionSections(record)}
+${attemptDetails(record, outcome, endedMs)}`,
+  );
+}
+
+function document(head: Html, body: Html): string {
+  return html`<!doctype html>
 <html lang="en">
 <head>
 <meta charset="utf-8">
 <meta http-equiv="Content-Security-Policy" content="default-src 'none'; style-src 'unsafe-inline'">
 <meta name="viewport" content="width=device-width">
-<meta name="${statusName}" content="${`${run?.runId ?? ""} ${statusOfOutcome(outcome)}`}">
-<title>${pageState(record, outcome).word}: ${info.job}${date}</title>
+${head}
 <style>${{ markup: style }}</style>
 </head>
 <body>
-${stateSection(record, outcome)}
-${predictionSections(record)}
-${attemptDetails(record, outcome, endedMs)}
+${body}
 </body>
 </html>
-`;
-  return page.markup;
+`.markup;
+}
+
+/** Renders how right the predictions of a job were as a page of the same style. */
+export function evaluationPage({ tables, notes }: ShownEvaluation, job: string): string {
+  const sections = tables.map(
+    ({ title, rows: [head = [], ...rows] }) => html`<section><h2>${title}</h2>
+${rowsTable(head, rows)}</section>
+`,
+  );
+  return document(
+    html`<title>${job} judged by labels</title>`,
+    html`<h1>${job}</h1>
+${notes.map((note) => html`<p>${note}</p>`)}${sections}`,
+  );
 }
 
 const statusName = "infer-batch";

@@ -1,4 +1,4 @@
-import type { Measures } from "../../checks/agreement.js";
+import { type Measures, modelNames } from "../../checks/agreement.js";
 import type { Level } from "../../checks/check.js";
 import { type ColumnProfile, emptyShare, quantileOf } from "../../checks/profile/column.js";
 import type { RunProfile } from "../../checks/profile/run-profile.js";
@@ -12,7 +12,7 @@ import {
   rounded,
   count,
 } from "../../base/shown-numbers.js";
-import { agreementLine, comparedRows, differentRows, flipRows, modelNames } from "../agreement.js";
+import { agreementLine, comparedRows, differentRows, flipRows } from "../agreement.js";
 import type { RunReview, Timeline } from "../attempt-record.js";
 import {
   type Distribution,
@@ -261,7 +261,7 @@ function output(name: string, measures: Measures, tolerance: number): Html {
 `;
 }
 
-function rowsTable([first = "", ...heads]: readonly string[], rows: readonly (readonly string[])[]): Html {
+export function rowsTable([first = "", ...heads]: readonly string[], rows: readonly (readonly string[])[]): Html {
   const lines = rows.map(
     ([name = "", ...cells]) => html`<tr><th>${name}</th>${cells.map((cell) => html`<td>${cell}</td>`)}</tr>`,
   );

@@ -1,5 +1,5 @@
 import type { RunVerdict } from "./lifecycle.js";
-import type { MatchedColumns, Measures } from "../../checks/agreement.js";
+import type { Agreement } from "../../checks/agreement.js";
 import { isRecord } from "../../base/checks.js";
 
 /** Keys of persons whose rows are erased. */
@@ -58,29 +58,20 @@ export function verdictWithoutRows(verdict: RunVerdict): RunVerdict {
 }
 
 /** How a second model agrees with the predictions of a run. Plain JSON. Created once. */
-export interface RunComparison {
+export interface RunComparison extends Agreement {
   /** The second model as the spec names it. */
   readonly model: string;
   readonly sha256: string;
-  readonly version?: string | undefined;
+  readonly version: string | null;
   /** Where its predictions are. */
   readonly place: string;
-  /** Numbers that differ by more are counted. */
-  readonly tolerance: number;
-  /** Rows that both models scored. */
-  readonly compared: number;
   /** Rows that only the second model rejected, by reason. */
   readonly missed: Readonly<Record<string, number>>;
-  /** Keys with several rows, which are not compared; 0 where rows are joined by their numbers. */
-  readonly repeated: number;
-  /** By output column. */
-  readonly columns: readonly (readonly [string, Measures])[];
-  readonly apart: MatchedColumns["apart"];
 }
 
 /** Reads a result that was stored as JSON; undefined for anything else. */
 export function parseRunComparison(json: unknown): RunComparison | undefined {
-  return isRecord(json) && Array.isArray(json["columns"]) && typeof json["compared"] === "number"
+  return isRecord(json) && Array.isArray(json["columns"]) && isRecord(json["rows"])
     ? (json as unknown as RunComparison)
     : undefined;
 }

@@ -295,7 +295,7 @@ export function whyNotCompared(plan: Pick<Plan, "dateParam" | "params">): string
   }
   return logicalDateOf(plan) === undefined
     ? `param ${dateParam} is ${params[dateParam] ?? ""}, not a date such as 2026-11-23`
-    : "no run for an earlier date is published, or none of them counts as a baseline";
+    : "no run for an earlier date is published and counts as normal";
 }
 
 /** Runs that a line names one by one; of more, it has the first and the last date. */

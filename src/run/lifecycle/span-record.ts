@@ -89,6 +89,16 @@ export interface StoredColumn {
   readonly hasNumbers?: boolean;
 }
 
+/** The rows of a whole run. */
+export interface RunRows {
+  readonly files: StoredTable | LocalParts | StoredSpans;
+  /** Rejected rows by their numbers in the run. */
+  readonly rejected: AsyncIterable<{ readonly row: number; readonly reason: string }>;
+  /** How many rows its input has, and a span of it. */
+  readonly rowCount: number;
+  readonly commitRows: number;
+}
+
 /** Which rows of a published run are read. */
 export interface PublishedRowsRequest {
   readonly run: PinnedRun;

@@ -75,7 +75,8 @@ function line(group: readonly Finding[], verdict: RunVerdict, all: readonly Find
     .map((finding) => checkOf(finding).say(finding, { dateOf: (runId) => verdict.dates[runId] ?? runId }));
   const more = own.length > mostFindings ? [`${own.length - mostFindings} more`] : [];
   const model = cause === undefined ? "" : modelText(cause, comparedFile(verdict));
-  const moved = group.some(({ isFeature }) => isFeature === true) || column === null ? "" : movedText(all);
+  const isOfValues = group.some((finding) => finding.isFeature !== true && checkOf(finding).judge !== undefined);
+  const moved = column !== null && isOfValues ? movedText(all) : "";
   return `${column === null ? "" : `${column}: `}${[...texts, ...more].join("; ")}${model}${moved}`;
 }
 
@@ -168,7 +169,7 @@ export function columnNotes({ growing }: Verdict): string[] {
     ? []
     : [
         printable(
-          `${growing.join(", ")} only ${growing.length === 1 ? "grows" : "grow"} from run to run, so ${growing.length === 1 ? "it is" : "they are"} not compared`,
+          `${growing.join(", ")} ${growing.length === 1 ? "has" : "have"} only grown from run to run, so ${growing.length === 1 ? "it is" : "they are"} not compared`,
         ),
       ];
 }

@@ -28,6 +28,11 @@ const mostValues = 10_000;
 const hourMs = 3_600_000;
 const example = "such as --param ds=2026-01-01..2026-01-31";
 
+/** Whether a param is given as a range of dates. */
+export function hasRange(given: readonly string[]): boolean {
+  return given.some((text) => /^[^=]+=\d{4}-\d{2}[^/]*\.\.\d{4}-\d{2}/.test(text));
+}
+
 /**
  * Finds the param that is given as a range.
  * @param given `name=value` each, as on the command line

@@ -129,19 +129,18 @@ export async function readDeltaChanges(
   const { commits, checkpoints, newest } = await readLog(reader, table);
   const version = to === null ? newest : versionIn(to).version;
   const of = { commits, checkpoints, newest, version };
-  if (from === null) {
-    const state = await stateAt(place, { ...of, files: "all" });
-    return { ...snapshotOf(place, state), position: positionAt(state) };
-  }
-  const state = await stateAt(place, { ...of, files: "none" });
+  const state = await stateAt(place, { ...of, files: from === null ? "all" : "none" });
   const position = positionAt(state);
-  const start = versionIn(from);
-  if (newest < start.version || versionIn(position).id !== start.id) {
+  const known = [from, to].flatMap((each) => (each === null ? [] : [versionIn(each)]));
+  if (known.some(({ version: last, id }) => newest < last || id !== state.metaData.id)) {
     throw rewritten(table, "it is another table than the last run has read");
+  }
+  if (from === null) {
+    return { ...snapshotOf(place, state), position };
   }
 
   const { added, commit } = addedFiles<AddAction>(table, onRewrite);
-  for (let each = start.version + 1; each <= version; each += 1) {
+  for (let each = versionIn(from).version + 1; each <= version; each += 1) {
     const name = commits.get(each);
     if (name === undefined) {
       throw rewritten(table, `the log has version ${each} no more`);

@@ -187,16 +187,21 @@ export async function readIcebergChanges(
   { from, to, onRewrite, schemaId }: WantedChanges & { readonly schemaId: number | undefined },
 ): Promise<LakeChanges> {
   const table = await openIcebergTable(reader, metadataFile);
-  const wanted = to === null || to === noSnapshot ? { ref: "main" } : { snapshot: to, schemaId };
+  const { "table-uuid": uuid = "" } = table.meta;
+  const [start, end] = [from, to].map((position) => (position === null ? undefined : snapshotIn(position)));
+  if ([start, end].some((known) => known !== undefined && known.uuid !== uuid)) {
+    throw rewritten(table.table, "it is another table than the last run has read");
+  }
+  const wanted = end === undefined ? { ref: "main" } : { snapshot: end.id, schemaId };
   const found = snapshotOf(table, wanted);
-  const position = found === undefined ? noSnapshot : String(found["snapshot-id"]);
-  if (from === null || found === undefined) {
+  const position = `${found === undefined ? noSnapshot : String(found["snapshot-id"])} ${uuid}`;
+  if (start === undefined || found === undefined) {
     const all = found === undefined ? [] : await entriesOf(table, found);
     return { ...versionOf(table, { wanted, found, entries: all }), position };
   }
 
   const { added, commit } = addedFiles<Entry>(table.table, onRewrite);
-  for (const each of pathTo(table, found, from)) {
+  for (const each of pathTo(table, found, start.id)) {
     const id = each["snapshot-id"];
     const own = each["manifest-list"] === undefined ? [] : await entriesOf(table, each, BigInt(id));
     const data = own.filter(({ file }) => (file.content ?? content.data) === content.data);
@@ -217,8 +222,14 @@ export async function readIcebergChanges(
   return { ...versionOf(table, { wanted, found, entries: [...added.values(), ...deletes] }), position };
 }
 
-/** The position in a table before its first snapshot. */
+/** Stands for the snapshot of a table before its first one. */
 const noSnapshot = "0";
+
+/** What a position names: a snapshot, and the table that it is of. Another table may be made under the same name. */
+function snapshotIn(position: string): { readonly id: string; readonly uuid: string } {
+  const [id = "", uuid = ""] = position.split(" ");
+  return { id, uuid };
+}
 
 /** The snapshots after a position, up to one, in their order. */
 function pathTo({ table, meta }: IcebergTable, last: Snapshot, from: string): readonly Snapshot[] {

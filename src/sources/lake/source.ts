@@ -10,6 +10,7 @@ import type { Listing, OpenShard, Source, WantedInput } from "../source.js";
 import { type DeltaVersion, readDelta, readDeltaChanges } from "./delta.js";
 import {
   type IcebergVersion,
+  type MetadataFile,
   nameInStore,
   newestMetadata,
   readIceberg,
@@ -19,11 +20,13 @@ import {
 import type { CatalogTable, LoadTable } from "./rest-catalog.js";
 import {
   damaged,
+  type LakeChanges,
   type LakeFile,
   type LakeReader,
   type LakeSnapshot,
   mostMetadataBytes,
   rewritten,
+  type WantedChanges,
 } from "./snapshot.js";
 
 export { storeName };
@@ -119,53 +122,54 @@ interface LakePlace {
  * @param at as `input.at` has it: latest, a version or an id, a time in ISO 8601, a branch or a tag
  * @throws JobError FILE_MISSING, SPEC_INVALID, SHARD_CORRUPT
  */
-export async function readLake(place: LakePlace, at: string): Promise<LakeVersion> {
+export async function readLake(place: LakePlace, at: string, wanted: WantedInput = {}): Promise<LakeVersion> {
   const { source, reader, table } = place;
-  const format = await formatOf(source, table);
-  return format === "delta"
-    ? { format, snapshot: await readDelta(reader, table, deltaVersion(table, at)) }
-    : { format, snapshot: await readIcebergAt(place, icebergVersion(at)) };
+  const format = wanted.table?.format ?? (await formatOf(source, table));
+  if (format === "iceberg") {
+    const file = { table, at: await newestMetadata(reader, table), isCatalogs: false };
+    return await readIcebergAt(reader, file, at, wanted);
+  }
+  const { table: pinned, changes } = wanted;
+  if (changes !== undefined) {
+    return ofChanges(format, changes, await readDeltaChanges(reader, table, changes));
+  }
+  const version = pinned === undefined ? deltaVersion(table, at) : { version: Number(pinned.version) };
+  return { format, snapshot: await readDelta(reader, table, version) };
 }
 
-async function readIcebergAt({ reader, table }: LakePlace, version: IcebergVersion): Promise<LakeSnapshot> {
-  const at = await newestMetadata(reader, table);
-  return await readIceberg(reader, { table, at, isCatalogs: false }, version);
-}
-
-/** Reads the version of a table that a plan names. */
-async function readPinned(place: LakePlace, { format, version, schemaId }: PinnedTable): Promise<LakeVersion> {
-  const { reader, table } = place;
-  const snapshot =
-    format === "delta"
-      ? await readDelta(reader, table, { version: Number(version) })
-      : await readIcebergAt(place, version === "0" ? { ref: "main" } : { snapshot: version, schemaId });
-  return { format, snapshot };
-}
-
-/** Reads what was added between two positions. */
-async function readChanges(
-  { source, reader, table }: LakePlace,
-  pinned: PinnedTable | undefined,
-  { from, to, onRewrite }: NonNullable<WantedInput["changes"]>,
+/** Reads what is wanted of an Iceberg table: what a plan names, or what is there now. */
+async function readIcebergAt(
+  reader: LakeReader,
+  file: MetadataFile,
+  at: string,
+  { table: pinned, changes }: WantedInput,
 ): Promise<LakeVersion> {
-  const format = pinned?.format ?? (await formatOf(source, table));
-  const wanted = { from, to, onRewrite, schemaId: pinned?.schemaId };
-  const { position, ...snapshot } =
-    format === "delta"
-      ? await readDeltaChanges(reader, table, wanted)
-      : await readIcebergChanges(reader, { table, at: await newestMetadata(reader, table), isCatalogs: false }, wanted);
+  const format = "iceberg";
+  if (changes !== undefined) {
+    const wanted = { ...changes, schemaId: pinned?.schemaId };
+    return ofChanges(format, changes, await readIcebergChanges(reader, file, wanted));
+  }
+  const { version = "0", schemaId } = pinned ?? {};
+  const snapshot = version === "0" ? { ref: "main" } : { snapshot: version, schemaId };
+  return {
+    format,
+    snapshot: await readIceberg(reader, file, pinned === undefined ? icebergVersion(at) : snapshot),
+  };
+}
+
+function ofChanges(
+  format: LakeFormat,
+  { from, onRewrite }: WantedChanges,
+  { position, ...snapshot }: LakeChanges,
+): LakeVersion {
   return { format, snapshot, changes: { from, to: position, onRewrite } };
 }
 
 /** Reads what is wanted of a table: what a plan names, or what is there now. */
-async function readWanted(place: LakePlace, { table, changes }: WantedInput, at: string): Promise<LakeVersion> {
-  return await betweenCommits(async () => {
-    if (changes !== undefined) {
-      return await readChanges(place, table, changes);
-    }
-    return table === undefined ? await readLake(place, at) : await readPinned(place, table);
-  }).catch((error: unknown) => {
-    throw table !== undefined && error instanceof JobError && error.code === "FILE_MISSING" ? ofPlan(error) : error;
+async function readWanted(place: LakePlace, wanted: WantedInput, at: string): Promise<LakeVersion> {
+  return await betweenCommits(() => readLake(place, at, wanted)).catch((error: unknown) => {
+    const isPlanned = wanted.table !== undefined;
+    throw isPlanned && error instanceof JobError && error.code === "FILE_MISSING" ? ofPlan(error) : error;
   });
 }
 
@@ -278,7 +282,7 @@ export function catalogSource(own: Source, { table, at, load, open }: CatalogSou
       table,
       at,
       ...place,
-      read: (from, { table: pinned }) => readNamed(from, loaded, at, pinned),
+      read: (from, wanted) => readNamed(from, loaded, at, wanted),
     });
   };
   return {
@@ -347,15 +351,16 @@ async function readNamed(
   { reader, table }: LakePlace,
   { uuid, location, metadata }: CatalogTable,
   at: string,
-  pinned: PinnedTable | undefined,
+  wanted: WantedInput,
 ): Promise<LakeVersion> {
-  const read = async (file: string, version: IcebergVersion): Promise<LakeVersion> => {
+  const { table: pinned } = wanted;
+  const read = async (file: string): Promise<LakeVersion> => {
     const name = nameInStore({ table, location }, file);
-    const snapshot = await readIceberg(reader, { table, at: name, isCatalogs: true }, version);
-    return { format: "iceberg", snapshot, catalog: { uuid, metadata: file } };
+    const version = await readIcebergAt(reader, { table, at: name, isCatalogs: true }, at, wanted);
+    return { ...version, catalog: { uuid, metadata: file } };
   };
   if (pinned?.catalog === undefined) {
-    return await read(metadata, icebergVersion(at));
+    return await read(metadata);
   }
   if (uuid !== pinned.catalog.uuid) {
     throw new JobError(
@@ -364,14 +369,13 @@ async function readNamed(
       { hint: "it was dropped and made anew; committed spans are kept. Read the new table with --new-run" },
     );
   }
-  const version = { snapshot: pinned.version, schemaId: pinned.schemaId };
   try {
     // Old metadata files are cleaned up; newer ones have the same snapshot until it expires.
-    return await read(pinned.catalog.metadata, version).catch((error: unknown) => {
+    return await read(pinned.catalog.metadata).catch((error: unknown) => {
       if (!(error instanceof JobError) || error.code !== "FILE_MISSING" || metadata === pinned.catalog?.metadata) {
         throw error;
       }
-      return read(metadata, version);
+      return read(metadata);
     });
   } catch (error) {
     throw error instanceof JobError && error.code === "FILE_MISSING" ? ofPlan(error) : error;

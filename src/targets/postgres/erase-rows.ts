@@ -349,7 +349,7 @@ async function plannedKeyTypes(
   return columns.map(() => "text");
 }
 
-/** Removes what the verdicts on the target's runs, their comparisons with challengers and their errors say of single rows. */
+/** Removes what the verdicts on the target's runs, their comparisons with second models and their errors say of single rows. */
 async function stripRecords(
   session: Session,
   { control: { table }, planTarget: { table: target } }: RunTools,

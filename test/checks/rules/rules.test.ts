@@ -405,6 +405,20 @@ describe("what a rule takes for a night to compare with", () => {
     expect([2, 9].flatMap((median) => levelOf(median, negative))).toEqual(["x pass", "x hold"]);
   });
 
+  test.each([
+    { approved: 2700, levels: { 1700: "warn", 3600: "hold", 500: "hold" } },
+    { approved: 200, levels: { 500: "hold", 1700: "hold" } }, // most faults lose rows
+  ])("more rows than usual are not held up to the $approved of an approved night", ({ approved, levels }) => {
+    const earlier = nightsBefore(28, (ago) => ({
+      rows: 980 + ((ago * 13) % 40),
+      ...(ago === 3 ? { rows: approved, isApproved: true } : {}),
+    }));
+    for (const [count, level] of Object.entries(levels)) {
+      const found = resultOf(runProfile({ rows: Number(count) }), earlier, { check: "rows" });
+      expect([count, found]).toEqual([count, [`run ${level}`]]);
+    }
+  });
+
   test("half of a weekday's rows warn where nights of weekends have as many", () => {
     const isWeekend = (ago: number): boolean => [1, 2].includes(ago % 7); // 23 November 2026 is a Monday
     const rowsOf = (ago: number): number => (isWeekend(ago) ? 440 : 980) + ((ago * 13) % 40);
@@ -535,6 +549,13 @@ test.each<[string, Tonight, RegExp]>([
     /^median 64\.\d, usually 39\.\d to 40\.\d|×1\.61: kilometres for miles\?/,
   ],
   ["thousands", { features: { age: scaled(1000) } }, /^median \d+, seen -?\d.* to \d.* \(×1000: thousands\?\)$/],
+  [
+    "a tail, where the median is as usual",
+    {
+      features: { age: numbersProfile(normals(rows, { mean: 40, deviation: 9 }).map((age) => (age < 36 ? 36 : age))) },
+    },
+    /^a tenth is below 36(\.\d+)?, usually 2\d.*; its values are /,
+  ],
   ["rows", { rows: 482 }, /^482 rows; the nearest night had 1,000 \(night-2026-\d+-\d+\), 48\.2% of it$/],
   [
     "a label",
@@ -555,4 +576,14 @@ test.each<[string, Tonight, RegExp]>([
 ])("a sentence says tonight's number and the usual ones: %s", (_, tonight, text) => {
   const [first = expect.fail()] = resultsOf(tonight);
   expect(checkOf(first).say(first, { dateOf: (runId) => runId })).toMatch(text);
+});
+
+test("a sentence has no median of a column whose quantiles are as usual, and no distance of thousands of times", () => {
+  const flags = (ones: number): ColumnProfile =>
+    numbersProfile(Array.from({ length: rows }, (_, row) => (row < ones ? 1 : 0)));
+  const of = (seed: number): Required<Columns> => ({ outputs: {}, features: { flag: flags(450 + seed) } });
+  const [first = expect.fail()] = resultsOf({ features: { flag: flags(150) } }, 28, {}, of);
+  expect(checkOf(first).say(first, { dateOf: () => "2 May" })).toBe(
+    "its values are more than 100 times as far from the nearest night (2 May) as earlier nights were from theirs",
+  );
 });

@@ -22,11 +22,11 @@ test("tables of an agreement leave out columns in a narrow terminal, and put cel
   const flips = most.map(({ one, other }) => ({ one, other, rows: 3 }));
   const about = { rows: 9, most, flips: [] };
   const shown = {
-    columns: new Map<string, Measures>([
+    columns: [
       ["answer", { ...about, kind: "labels", most: [], figures: { rows_equal: 6, psi: 0.25 }, flips }],
       ["embedding", { ...about, kind: "vectors", figures: { rows_equal: 8, lowest_cosine: 0.5, mean_cosine: 0.75 } }],
       ["since", { ...about, kind: "times", figures: { rows_equal: 6, largest_shift_seconds: 2 } }],
-    ]),
+    ] satisfies [string, Measures][],
     apart: [],
     tolerance: 0,
   };

@@ -3,6 +3,7 @@ import { writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import type { Outcome } from "#src/report/report.js";
 import type { RunComparison } from "#src/run/lifecycle/erasure.js";
+import { matchedRows } from "../../support/challenger.js";
 import { pageAfter } from "#src/report/page/page.js";
 import { describe, expect, test } from "vitest";
 import { scratchFolder } from "../../support/job.js";
@@ -17,10 +18,10 @@ const challenger: RunComparison = {
   model: "models:/churn_of_customers_who_pay_monthly@challenger",
   sha256: "0".repeat(64),
   tolerance: 0.01,
-  compared: 4_470_039,
+  version: null,
+  rows: { ...matchedRows, rows_compared: 4_470_039 },
   missed: { null: 12 },
   place: "out/_challenger",
-  repeated: 0,
   columns: [
     [
       "score",

@@ -4,6 +4,7 @@ import type { Finding } from "#src/checks/check.js";
 import { type AttemptRecord, type RunReview, createAttemptRecord } from "#src/report/attempt-record.js";
 import type { Outcome, RunReport, VerdictReport } from "#src/report/report.js";
 import type { RunComparison } from "#src/run/lifecycle/erasure.js";
+import { matchedRows } from "../../support/challenger.js";
 import { decidedPage, pageAfter } from "#src/report/page/page.js";
 import { describe, expect, test } from "vitest";
 import { recordOf } from "../../support/records.js";
@@ -229,10 +230,10 @@ test("the challenger's section tells where its predictions are, and which rows d
     model: "b.onnx",
     sha256: "b",
     tolerance: 0.01,
-    compared: 400,
+    version: null,
+    rows: { ...matchedRows, rows_compared: 400 },
     missed: {},
     place: "out/_challenger",
-    repeated: 0,
     columns: [
       ["label", label],
       ["score", score],

@@ -49,6 +49,11 @@ test("the run comes first, then the feature that is farthest, then outputs, whic
   ]);
 });
 
+test("keys that repeat have no cause in features that moved", () => {
+  const unique: Finding = { ...nulls, check: "unique", column: "id", numbers: { repeated: 9, nulls: 0 } };
+  expect(lines([unique, feature("far", 0.4)]).at(-1)).toBe("id: 9 rows repeat a key");
+});
+
 test("a sign that says less than another one of its column is not told", () => {
   const constant: Finding = { ...nulls, check: "constant", numbers: { empty: 1, nights: 3 } };
   expect(lines([constant, nulls])).toEqual(["score: no row has a value; that never was"]);
@@ -92,7 +97,7 @@ test("counts, warnings beside what holds, known nights and growing columns are t
     "3 of 14 nights known: what differs little is not noticed yet",
   ]);
   expect(columnNotes({ ...verdict, growing: ["id"] })).toEqual([
-    "id only grows from run to run, so it is not compared",
+    "id has only grown from run to run, so it is not compared",
   ]);
 });
 

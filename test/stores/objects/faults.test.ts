@@ -8,6 +8,7 @@ import { type ObjectsSetup, objectsAt, useStores } from "../../support/clouds.js
 import { type HttpProxy, httpProxy } from "../../support/http-proxy.js";
 import { scratchFolder } from "../../support/job.js";
 import type { Bucket, StoreServer } from "../../support/s3.js";
+import { firstOf } from "../../support/torture.js";
 
 interface World extends AsyncDisposable {
   readonly store: ObjectStore;
@@ -43,7 +44,7 @@ async function worldOf(server: StoreServer, setup: ObjectsSetup = {}): Promise<W
 
 /** A file that a store takes in several pieces. */
 async function largeFile(folder: string, name: string): Promise<FileBody & { readonly bytes: Buffer }> {
-  const bytes = Buffer.alloc(20 * 1024 * 1024 + 17, `rows of ${name}. `);
+  const bytes = Buffer.alloc(16 * 1024 * 1024 + 17, `rows of ${name}. `);
   const path = join(folder, name);
   await writeFile(path, bytes);
   return { path, bytes, sizeBytes: bytes.length, sha256: createHash("sha256").update(bytes).digest("hex") };
@@ -68,21 +69,20 @@ function faultsOf(server: () => StoreServer): void {
   test("names may have any characters; a listing has them in order, page after page", async () => {
     await using world = await worldOf(server());
     const { store, at } = world;
-    const names = [
-      "a b/ü&'(x)%2F.txt",
-      "a+b=c,d;e@f:g$h!~",
-      ...Array.from({ length: 1100 }, (_, n) => `n/${n + 1000}`),
-    ];
-    for (let start = 0; start < names.length; start += 50) {
-      await Promise.all(names.slice(start, start + 50).map((key) => store.put(at(key), key)));
+    const odd = ["a b/ü&'(x)%2F.txt", "a+b=c,d;e@f:g$h!~"];
+    const many = Array.from({ length: 1100 }, (_, n) => `n/${n + 1000}`);
+    await Promise.all(odd.map((key) => store.put(at(key), key)));
+    for (let start = 0; start < many.length; start += 50) {
+      await Promise.all(many.slice(start, start + 50).map((key) => world.bucket.put(key, key)));
     }
+    const names = [...odd, ...many];
     const keys: string[] = [];
     for await (const { key, etag, sizeBytes } of store.list(at("").bucket, "")) {
       expect([etag === "", sizeBytes]).toEqual([false, Buffer.byteLength(key)]);
       keys.push(key);
     }
     expect(keys).toEqual(names.toSorted((one, other) => Buffer.compare(Buffer.from(one), Buffer.from(other))));
-    for (const key of names.slice(0, 2)) {
+    for (const key of odd) {
       expect((await store.readText(at(key)))?.text).toBe(key);
       await store.remove(at(key));
       expect(await store.head(at(key))).toBeUndefined();
@@ -92,7 +92,7 @@ function faultsOf(server: () => StoreServer): void {
   test("a large file is there whole or not at all, and of several writers one creates it", async () => {
     await using world = await worldOf(server());
     const { store, at, folder } = world;
-    const files = await Promise.all(["a", "b", "c", "d"].map((name) => largeFile(folder, name)));
+    const files = await Promise.all(["a", "b"].map((name) => largeFile(folder, name)));
     const created = await Promise.all(
       files.map((body) => store.create(at("part"), { body, metadata: { digest: body.sha256 }, conditional: true })),
     );
@@ -105,11 +105,16 @@ function faultsOf(server: () => StoreServer): void {
     });
   }, 60_000);
 
-  test.each([
-    ["lost", { kind: "lose" }],
-    ["503", { kind: "answer", status: 503, body: "" }],
-    ["429", { kind: "answer", status: 429, body: "" }],
-  ] as const)(
+  test.each(
+    firstOf(
+      [
+        ["lost", { kind: "lose" }],
+        ["503", { kind: "answer", status: 503, body: "" }],
+        ["429", { kind: "answer", status: 429, body: "" }],
+      ] as const,
+      2,
+    ),
+  )(
     "a large file whose second piece is %s is sent again, and created once",
     async (_what, twist) => {
       await using world = await worldOf(server());
@@ -130,7 +135,7 @@ function faultsOf(server: () => StoreServer): void {
   );
 
   test("a file that was changed since it was written is not created: 75, and says which object", async () => {
-    await using world = await worldOf(server());
+    await using world = await worldOf(server(), { retrySeconds: 1 });
     const { store, at, folder } = world;
     const body = await largeFile(folder, "a");
     await writeFile(body.path, Buffer.alloc(body.sizeBytes, "other rows. "));

@@ -1,5 +1,5 @@
 """all_types.py make FOLDER: writes tables with columns of all types that are read, old files of narrower ones and partitions by values
-of many types, and tells one line of JSON for each. all_types.py compare KIND TABLE OUT: whether the Parquet files of OUT have its rows.
+of many types, and tells one line of JSON for each. all_types.py compare, then KIND TABLE OUT of each: whether the Parquet files of OUT have the rows of TABLE.
 """
 import datetime as dt
 import glob
@@ -132,4 +132,5 @@ def compare(kind, table, out):
 if sys.argv[1] == "make":
     make(os.path.abspath(sys.argv[2]))
 else:
-    compare(*sys.argv[2:])
+    for at in range(2, len(sys.argv), 3):
+        compare(*sys.argv[at : at + 3])

@@ -10,8 +10,6 @@ import threading
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
-from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.expressions import In
 
 kind, folder = sys.argv[1], os.path.abspath(sys.argv[2])
 stopped = threading.Event()
@@ -61,6 +59,9 @@ if kind == "delta":
         stopped.wait(0.05)
     tell(DeltaTable(path, version=int(pinned())).to_pyarrow_table())
 else:
+    from pyiceberg.catalog.sql import SqlCatalog  # takes a second of processor time
+    from pyiceberg.expressions import In
+
     catalog = SqlCatalog("c", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{folder}/ice")
     catalog.create_namespace("ns")
     table = catalog.create_table("ns.t", schema=rows(0, 1).schema)

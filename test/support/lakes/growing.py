@@ -1,7 +1,7 @@
-"""growing.py KIND FOLDER: makes an empty table of a kind, says where it is, and does what lines of stdin ask for, one answer a line.
+"""growing.py: does what lines of stdin ask for, each a JSON array, with one answer a line.
 
-append START LENGTH; delete LOW HIGH (of ids); compact; version; vacuum; expire; replace (the table
-is made anew); checkpoint (and removes the log before it).
+["open", KIND, FOLDER] makes an empty table of a kind and answers where it is. [TABLE, ACTION] has that table: append START LENGTH;
+delete LOW HIGH (of ids); compact; version; vacuum; expire; replace (it is made anew); checkpoint (and removes the log before it).
 """
 import json
 import os
@@ -10,10 +10,6 @@ import sys
 
 import pyarrow as pa
 from deltalake import DeltaTable, write_deltalake
-from pyiceberg.catalog.sql import SqlCatalog
-from pyiceberg.expressions import And, GreaterThanOrEqual, LessThan
-
-kind, folder = sys.argv[1], os.path.abspath(sys.argv[2])
 
 
 def rows(start, length):
@@ -22,7 +18,8 @@ def rows(start, length):
 
 
 class Delta:
-    def __init__(self):
+    def __init__(self, folder):
+        self.folder = folder
         self.path = f"{folder}/delta"
         write_deltalake(self.path, rows(0, 0), mode="overwrite")
 
@@ -46,14 +43,16 @@ class Delta:
 
     def replace(self):
         shutil.rmtree(self.path)
-        self.__init__()
+        self.__init__(self.folder)
 
     def version(self):
         return DeltaTable(self.path).version()
 
 
 class Iceberg:
-    def __init__(self):
+    def __init__(self, folder):
+        from pyiceberg.catalog.sql import SqlCatalog  # takes a second of processor time
+
         self.warehouse = f"{folder}/iceberg"
         os.makedirs(self.warehouse, exist_ok=True)
         self.catalog = SqlCatalog("c", uri=f"sqlite:///{folder}/catalog.db", warehouse=f"file://{self.warehouse}")
@@ -65,6 +64,8 @@ class Iceberg:
         self.table.append(rows(int(start), int(length)))
 
     def delete(self, low, high):
+        from pyiceberg.expressions import And, GreaterThanOrEqual, LessThan
+
         self.table.delete(And(GreaterThanOrEqual("id", int(low)), LessThan("id", int(high))))
 
     def compact(self):
@@ -95,8 +96,16 @@ class Iceberg:
         maintenance.commit()
 
 
-table = Delta() if kind == "delta" else Iceberg()
-print(table.path, flush=True)
+tables = {}
 for line in sys.stdin:
-    action, *args = line.split()
-    print(json.dumps(getattr(table, action)(*args)), flush=True)
+    what, *args = json.loads(line)
+    if what == "open":
+        kind, folder = args
+        table = (Delta if kind == "delta" else Iceberg)(os.path.abspath(folder))
+        tables[table.path] = table
+        answer = table.path
+    else:
+        action, *words = args[0].split()
+        answer = getattr(tables[what], action)(*words)
+    print(json.dumps(answer), flush=True)
+os._exit(0)  # without waiting for threads of the libraries

@@ -46,6 +46,13 @@ def change(name):
     return table
 
 
+def grow(name):
+    """Adds 50 rows to a table of which none was removed."""
+    table = catalog.load_table(name)
+    table.append(rows(table.scan().count(), 50))
+    return table
+
+
 def drop(name):
     catalog.drop_table(name)
 
@@ -58,7 +65,7 @@ def tag(name):
 
 for line in sys.stdin:
     act, name = json.loads(line)
-    table = {"make": make, "change": change, "drop": drop, "tag": tag}[act](name)
+    table = {"make": make, "change": change, "grow": grow, "drop": drop, "tag": tag}[act](name)
     answer = {}
     if table is not None:
         table.refresh()

@@ -4,19 +4,14 @@ import { basename, join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { expectEnd, runCommand } from "../../support/cli.js";
 import { scratch, writeSpec } from "../../support/job.js";
+import { bin, missing, skipped } from "../../support/lake-writers.js";
 import { filesOfDelta, rowsOfDelta } from "../../support/lakes.js";
 import { useFirstStores } from "../../support/clouds.js";
 import { mirror } from "../../support/s3-target.js";
-import { pythonTools } from "../../support/python-tools.js";
-import { readFiles } from "../../support/parquet.js";
+import { query, readFiles } from "../../support/parquet.js";
 import { fixtureNamed } from "../../support/world.js";
 import { goldenRows } from "../../support/golden.js";
 
-const { bin, missing, skipped } = pythonTools("lakes", [
-  "pyiceberg[sql-sqlite,pyarrow]==0.12.0",
-  "deltalake==1.6.6",
-  "pyarrow==26.0.1",
-]);
 const stores = useFirstStores();
 const fixture = fixtureNamed("diabetes-mlp");
 const params = { ds: { type: "date", default: "2026-11-20" } };
@@ -121,6 +116,38 @@ describe("a Delta table as the target", () => {
     },
   );
 
+  test("knows of each file how many rows and NULLs it has, and the bounds of whole numbers, dates and short texts", async () => {
+    const columns = {
+      text: "CASE WHEN id % 3 > 0 THEN 'n' || id END",
+      long: "repeat('x', 70 + CAST(id % 30 AS INTEGER))",
+      day: "DATE '2026-01-01' + CAST(id AS INTEGER)",
+      far: "DATE '9999-12-31' + CAST(id AS INTEGER)",
+      at: "TIMESTAMPTZ '2026-01-01 00:00:00+00' + INTERVAL (id) SECOND",
+    };
+    const names = Object.keys(columns);
+    await expectEnd(run(await writeJob({}, { input: { columns } }, ["id", ...names])), 0);
+    const log = await readFile(join(table(), "_delta_log", "00000000000000000000.json"), "utf8");
+    const adds = log
+      .trim()
+      .split("\n")
+      .flatMap((line) => (JSON.parse(line) as { add?: { path: string; stats: string } }).add ?? []);
+    expect(adds).toHaveLength(5);
+    const none = Object.fromEntries([...names, "id", ...Object.keys(fixture.outputs)].map((name) => [name, 0]));
+    for (const { path, stats } of adds) {
+      const [row] = await query(
+        `SELECT count(*)::INTEGER AS rows, count(*) FILTER (text IS NULL)::INTEGER AS nulls,
+           to_json({id: min(id), text: min(text), day: min(day)})::VARCHAR AS low,
+           to_json({id: max(id), text: max(text), day: max(day)})::VARCHAR AS high FROM read_parquet('${join(table(), path)}')`,
+      );
+      expect(JSON.parse(stats)).toEqual({
+        numRecords: row?.["rows"],
+        minValues: JSON.parse(String(row?.["low"])),
+        maxValues: JSON.parse(String(row?.["high"])),
+        nullCount: { ...none, text: row?.["nulls"] },
+      });
+    }
+  });
+
   test("already has a run that was published, whatever its writers do with the files", async () => {
     const spec = await writeJob();
     await expectEnd(run(spec), 0);
@@ -191,7 +218,7 @@ describe("a Delta table as the target", () => {
     await expectEnd(run(await writeJob({ create: false })), 64, "there is no Delta table", "create");
   });
 
-  test.each([
+  test.each<[string, Parameters<typeof makeTable>[0], string, object?]>([
     ["column mapping", { configuration: { "delta.columnMapping.mode": "name" } }, "column mapping by name"],
     ["a constraint", { configuration: { "delta.constraints.positive": "id > 0" } }, "delta.constraints.positive"],
     ["tracked rows", { configuration: { "delta.enableRowTracking": "true" } }, "delta.enableRowTracking"],
@@ -213,10 +240,21 @@ describe("a Delta table as the target", () => {
     ],
     ["a missing column", { fields: [{ name: "must", type: "string", nullable: false }] }, "column must of the table"],
     ["another type", { fields: [{ name: "id", type: "integer" }] }, "id is int64, and int32 in the table"],
-  ])("refuses a table with %s before a row is scored", async (_, made, said) => {
+    [
+      "a default value",
+      { fields: [{ name: "must", type: "string", metadata: { CURRENT_DEFAULT: "'x'" } }] },
+      "column must of the table",
+    ],
+    [
+      "no partitions, and a run of one",
+      { fields: [{ name: "ds", type: "date" }] },
+      "it is not partitioned",
+      { partition: { ds: "${ds}" } },
+    ],
+  ])("refuses a table with %s before a row is scored", async (_, made, said, delta = {}) => {
     await makeTable(made);
-    await expectEnd(run(await writeJob()), 64, said);
-    await expectEnd(runCommand(["plan", await writeJob()]), 64, said);
+    await expectEnd(run(await writeJob(delta)), 64, said);
+    await expectEnd(runCommand(["plan", await writeJob(delta)]), 64, said);
     expect(await readdir(table())).toEqual(["_delta_log"]);
   });
 
@@ -245,9 +283,21 @@ describe("a Delta table as the target", () => {
       const spec = await writeJob(replacing);
       await expectEnd(run(spec), 0);
       await expectEnd(run(spec, "--param", "ds=2026-11-21"), 0);
+      const file = await fileOf("2026-11-20");
+      const deletionVector = {
+        storageType: "u",
+        pathOrInlineDv: "ab^-aqEH.-t@S}K{vb[*k^",
+        sizeInBytes: 36,
+        cardinality: 2,
+      };
+      await write(2, { remove: file }, { add: { ...file, dataChange: true, deletionVector } });
       await writeJob(replacing, { input: { where: "id >= 100" } });
       await expectEnd(run(spec, "--new-run"), 0);
       expect(await countBy()).toEqual({ "2026-11-20": 342, "2026-11-21": 442 });
+      const last = await readFile(join(table(), "_delta_log", "00000000000000000003.json"), "utf8");
+      expect(last.split("\n").find((line) => line.includes(file.path))).toContain(
+        JSON.stringify({ deletionVector }).slice(1, -1),
+      );
       await expectEnd(run(spec), 0);
       expect(await countBy()).toEqual({ "2026-11-20": 342, "2026-11-21": 442 });
     });
@@ -259,8 +309,20 @@ describe("a Delta table as the target", () => {
       await writeJob(replacing, held);
       await expectEnd(run(spec, "--new-run"), 67);
       const file = await fileOf("2026-11-20");
-      await write(2, { remove: { ...file, deletionTimestamp: 1, dataChange: true } });
-      await expectEnd(runCommand(["approve", spec]), 66, "version 2 has changed its rows", "--new-run");
+      const remove = { ...file, deletionTimestamp: 1, dataChange: true };
+      const more = { ...file, path: "more.parquet", modificationTime: 1, dataChange: true };
+      for (const actions of [
+        [{ add: more }],
+        [
+          { remove: { ...remove, dataChange: false } },
+          { add: { ...more, dataChange: false } },
+          { remove: { ...remove, path: more.path } },
+        ],
+        [{ remove }],
+      ]) {
+        await write(2, ...actions);
+        await expectEnd(runCommand(["approve", spec]), 66, "version 2 has changed its rows", "--new-run");
+      }
       expect(await countBy()).toEqual({ "2026-11-20": 342, "2026-11-21": 442 });
       await writeJob(replacing, { checks: {} });
       await expectEnd(run(spec, "--new-run"), 0, "in place of");
@@ -318,7 +380,10 @@ describe("a Delta table as the target", () => {
   });
 
   test("takes the rows of a table that another engine has made", async () => {
-    await makeTable({ fields: [{ name: "note", type: "string" }], configuration: { "delta.appendOnly": "true" } });
+    await makeTable({
+      fields: [{ name: "note", type: "string" }],
+      configuration: { "delta.appendOnly": "true", "delta.enableRowTracking": "false" },
+    });
     await expectEnd(run(await writeJob()), 0);
     expect(await rowsOfDelta(table())).toHaveLength(442);
     const text = await readFile(join(table(), "_delta_log", "00000000000000000001.json"), "utf8");

@@ -8,6 +8,7 @@ import type { Database } from "../../support/pg-database.js";
 import { stopAt } from "../../support/pg-stop.js";
 import { usePostgres } from "../../support/postgres.js";
 import { alone, type BegunRun } from "../../support/sink-drive.js";
+import { firstOf } from "../../support/torture.js";
 import { begun, idsOf, outputOf, pgSink, type PgSinkOptions, planFor, whole } from "../../support/sinks.js";
 
 const postgres = usePostgres();
@@ -94,7 +95,7 @@ const older = {
 };
 
 postgres.describe("an older run that is resumed after a newer one is finished", () => {
-  test.each(overwriting)(
+  test.each(firstOf(overwriting))(
     "an older run is refused before anything is scored, and the newer rows stay: %s",
     async (_mode, spec) => {
       await using database = await postgres.server().createDatabase();
@@ -113,18 +114,21 @@ postgres.describe("an older run that is resumed after a newer one is finished", 
     },
   );
 
-  test.each(overwriting)("an older run replaces the newer rows with --allow-older, and warns: %s", async (_, spec) => {
-    await using database = await postgres.server().createDatabase();
-    await beganBeforeWhole(database, spec);
+  test.each(firstOf(overwriting.toReversed()))(
+    "an older run replaces the newer rows with --allow-older, and warns: %s",
+    async (_, spec) => {
+      await using database = await postgres.server().createDatabase();
+      await beganBeforeWhole(database, spec);
 
-    const warnings: string[] = [];
-    await using allowed = sinkFor(database, spec, { allowOlder: true, warn: (text) => warnings.push(text) });
-    await wholeNight(allowed, 1);
+      const warnings: string[] = [];
+      await using allowed = sinkFor(database, spec, { allowOlder: true, warn: (text) => warnings.push(text) });
+      await wholeNight(allowed, 1);
 
-    expect(await daysIn(database)).toEqual(spec.mode === "replace" ? { 1: 25 } : { 1: 15, 2: 10 });
-    const replaced = spec.mode === "replace" ? "the whole table" : "rows with the same keys";
-    expect(warnings).toEqual([`${older.message}; this older run may replace ${replaced}, as --allow-older says`]);
-  });
+      expect(await daysIn(database)).toEqual(spec.mode === "replace" ? { 1: 25 } : { 1: 15, 2: 10 });
+      const replaced = spec.mode === "replace" ? "the whole table" : "rows with the same keys";
+      expect(warnings).toEqual([`${older.message}; this older run may replace ${replaced}, as --allow-older says`]);
+    },
+  );
 
   test.each<[string, { spec: PgSinkOptions["postgres"]; region?: string; early?: number[]; days: object }]>([
     ["adds its rows where nothing is overwritten: append", { spec: append[1], days: { 1: 25, 2: 25 } }],

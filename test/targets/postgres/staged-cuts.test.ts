@@ -58,7 +58,7 @@ const isCut = (call: string): boolean =>
   !call.startsWith(rowsSql.slice(0, 40)) && (torture || /^(COMMIT|INSERT|DROP TABLE|ALTER TABLE .* RENAME)/.test(call));
 
 postgres.describe("a connection that breaks while a staged run is approved and published", () => {
-  test.each(modes)(
+  test.each(firstOf(modes, 3))(
     "a run is published once and whole when its connection breaks at any statement, before it or after it: %s",
     async (mode, spec) => {
       const all = mode.startsWith("replace") ? 25 : 26;
@@ -115,7 +115,7 @@ postgres.describe("a connection that breaks while a staged run is approved and p
 });
 
 postgres.describe("attempts that race with the publication of a staged run", () => {
-  test.each(firstOf(modes, 2))(
+  test.each(firstOf(modes))(
     "of several attempts that approve and publish a run at once, one publishes it: %s",
     async (mode, spec) => {
       await using database = await postgres.server().createDatabase();
@@ -134,7 +134,7 @@ postgres.describe("attempts that race with the publication of a staged run", () 
     },
   );
 
-  test.each(firstOf(modes.toReversed(), 2))(
+  test.each(firstOf(modes.toReversed()))(
     "approve, discard, a new run and a late worker at once leave the table whole: %s",
     async (mode, spec) => {
       const ends = new Set<string>();

@@ -8,7 +8,7 @@ import { readingCall } from "../../../support/sink-torture.js";
 import { torture } from "../../../support/torture.js";
 
 /** INFER_BATCH_TORTURE=1: at each call. */
-const every = torture ? 1 : 9;
+const every = torture ? 1 : 18;
 const parallel = 2;
 
 /** `_SUCCESS` comes back where its removal was not flushed; the removal of parts survives. */
@@ -48,10 +48,10 @@ async function atMoments(ofSwap: number, work: (root: string, at: number) => Pro
 
 /** What goes on between the moment at which an attempt is stopped and the power failure, and what survives that. */
 const failures: readonly [string, number, (disk: LossyDisk, root: string, at: number) => Promise<Luck>][] = [
-  ["stops a new run", 1, (_disk, _root, at) => Promise.resolve(lucks[at % lucks.length] ?? anyLuck(randomOf(at)))],
+  ["stops a new run", 3, (_disk, _root, at) => Promise.resolve(lucks[at % lucks.length] ?? anyLuck(randomOf(at)))],
   [
     "stops the attempt that goes on with the swap of a killed one",
-    2,
+    4,
     async (disk, root, at) => {
       disk.kill();
       // With some parts of the earlier run gone and that not flushed; with all of them gone; with new ones there.

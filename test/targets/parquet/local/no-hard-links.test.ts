@@ -10,7 +10,7 @@ import { atEachCall, finish, onDisk, readingCall } from "../../../support/sink-t
 import { torture } from "../../../support/torture.js";
 
 const without = { refused: ["link"] };
-const changing = { ...without, only: (call: string) => !readingCall.test(call), every: torture ? 1 : 7 };
+const changing = { ...without, only: (call: string) => !readingCall.test(call), every: torture ? 1 : 14 };
 
 describe("a file system without hard links", () => {
   test("a run without hard links is finished, with a warning to keep to one worker", async () => {
@@ -46,8 +46,9 @@ describe("a file system without hard links", () => {
       calls = disk.calls;
     });
     const staged = calls.lastIndexOf("rename lake/out/_infer-batch/job-000000000000-r2/parts/part-00002");
-    const swap = [...calls.keys()].filter((at) => at > staged && !readingCall.test(calls[at] ?? ""));
-    expect(swap.length).toBeGreaterThan(20);
+    const all = [...calls.keys()].filter((at) => at > staged && !readingCall.test(calls[at] ?? ""));
+    expect(all.length).toBeGreaterThan(20);
+    const swap = all.filter((_, index) => torture || index % 3 === 0);
     const failures: string[] = [];
     await inParallel(swap, 2, async (at) => {
       await onRunDisk(2, async (root) => {

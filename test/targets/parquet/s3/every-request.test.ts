@@ -77,26 +77,26 @@ for (const { name, describe, server } of useFirstStores()) {
 function requestsOf(server: () => StoreServer): void {
   test("a process that dies at any request leaves a run that the next one finishes", async () => {
     await using first = await s3World(server());
-    const moments = await momentsOf(first, 1, 2); // a new run, below, makes the same writes
+    const moments = await momentsOf(first, 1, 3); // a new run, below, makes the same writes
     const faults: string[] = [];
     for (const moment of moments) {
       await using at = await s3World(server());
       faults.push(...(await faultsOf(at, 1, moment)));
     }
     expect(faults).toEqual([]);
-    expect(moments.length).toBeGreaterThan(4);
+    expect(moments.length).toBeGreaterThan(2);
   }, 1_800_000);
 
   test("a process that dies at any request leaves a new run that the next one finishes; readers see old rows or new ones", async () => {
     await using at = await s3World(server());
     await using sink = await at.open();
     await carryOutS3(sink);
-    const moments = await momentsOf(at, 2, 1);
+    const moments = await momentsOf(at, 2, 2);
     const faults: string[] = [];
     for (const [index, moment] of moments.entries()) {
       faults.push(...(await faultsOf(at, index + 3, moment)));
     }
     expect(faults).toEqual([]);
-    expect(moments.length).toBeGreaterThan(8);
+    expect(moments.length).toBeGreaterThan(torture ? 8 : 4);
   }, 1_800_000);
 }
