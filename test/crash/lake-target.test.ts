@@ -69,7 +69,7 @@ describe("a table that others write to, too, has all rows of each night once or 
       const column = (name: string, type: string): readonly [string, string, boolean] => [name, type, false];
       const columns = [column("id", "long"), column("score", "float"), column("ds", "string")];
       await pyiceberg.make(table, { columns, partition: [["ds", "identity"]] });
-      let isOver = false;
+      const over = new AbortController();
       const faults = new Set<string>();
       let looks = 0;
 
@@ -77,7 +77,7 @@ describe("a table that others write to, too, has all rows of each night once or 
       const writeBeside = async (first: number): Promise<Set<number>> => {
         await using writer = startPyiceberg(url);
         const own = new Set<number>();
-        for (let step = first; !isOver; step += 1) {
+        for (let step = first; !over.signal.aborted; step += 1) {
           const deletes = step % 3 === 2 && own.size > 0;
           const [oldest = 0] = own;
           // It gives up where another writer was first.
@@ -107,7 +107,7 @@ describe("a table that others write to, too, has all rows of each night once or 
         return found;
       };
       const looking = async (): Promise<void> => {
-        while (!isOver) {
+        while (!over.signal.aborted) {
           await look();
         }
       };
@@ -121,7 +121,7 @@ describe("a table that others write to, too, has all rows of each night once or 
         };
         await publishNights({ iceberg }, env);
       } finally {
-        isOver = true;
+        over.abort();
       }
       const [one = new Set(), other = new Set()] = await Promise.all(beside);
       await looker;
