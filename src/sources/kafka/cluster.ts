@@ -92,13 +92,6 @@ export function openCluster({ brokers, topic: name, tls, login, retry, signal }:
   let known: (TopicFacts & { readonly addresses: ReadonlyMap<number, string> }) | undefined;
   const doing = `reading topic ${name}`;
 
-  const onAbort = (): void => {
-    for (const opening of connections.values()) {
-      void ifOpened(opening).then((connection) => connection?.close());
-    }
-  };
-  signal.addEventListener("abort", onAbort);
-
   const connected = async (address: string): Promise<Connection> => {
     const before = connections.get(address);
     const connection = await ifOpened(before);
@@ -106,9 +99,8 @@ export function openCluster({ brokers, topic: name, tls, login, retry, signal }:
       return connection;
     }
     if ((connections.get(address) ?? before) === before) {
-      signal.throwIfAborted();
       const { host, port } = hostAndPort(address);
-      connections.set(address, openConnection({ host, port, tls, login, timeoutMs }));
+      connections.set(address, openConnection({ host, port, tls, login, timeoutMs, signal }));
     }
     return await (connections.get(address) as Promise<Connection>);
   };
@@ -246,8 +238,9 @@ export function openCluster({ brokers, topic: name, tls, login, retry, signal }:
         });
       }),
     [Symbol.dispose]() {
-      signal.removeEventListener("abort", onAbort);
-      onAbort();
+      for (const opening of connections.values()) {
+        void ifOpened(opening).then((connection) => connection?.close());
+      }
     },
   };
 }

@@ -1,5 +1,6 @@
 import { createHash, createHmac, pbkdf2Sync, randomBytes, timingSafeEqual } from "node:crypto";
 import { connect as connectPlain, isIP, type Socket } from "node:net";
+import { addAbortSignal } from "node:stream";
 import { connect as connectTls } from "node:tls";
 import { JobError } from "../../base/errors.js";
 import { Answer, RequestBody } from "./wire.js";
@@ -18,6 +19,8 @@ export interface ConnectionOptions {
   readonly tls: KafkaTls | undefined;
   readonly login: KafkaLogin | undefined;
   readonly timeoutMs: number;
+  /** Ends the connection, and the attempt to make it. */
+  readonly signal: AbortSignal;
 }
 
 export interface KafkaTls {
@@ -61,12 +64,13 @@ export async function openConnection(options: ConnectionOptions): Promise<Connec
   }
 }
 
-async function connectSocket({ host, port, tls, timeoutMs }: ConnectionOptions): Promise<Socket> {
+async function connectSocket({ host, port, tls, timeoutMs, signal }: ConnectionOptions): Promise<Socket> {
   const servername = isIP(host) === 0 ? host : undefined;
   const socket =
     tls === undefined
       ? connectPlain({ host, port, noDelay: true })
       : connectTls({ host, port, ...(servername === undefined ? {} : { servername }), ...given(tls) });
+  addAbortSignal(signal, socket);
   return await new Promise((resolve, reject) => {
     // While it is open, too: one that is not used for so long is opened anew.
     socket.setTimeout(timeoutMs, () => socket.destroy(timedOut()));
@@ -97,6 +101,10 @@ function lost(): Error {
   return Object.assign(new Error("the broker has closed the connection"), { code: "ECONNRESET" });
 }
 
+function notKafka(): RangeError {
+  return new RangeError("the broker sends what was not asked for: is it Kafka?");
+}
+
 interface Waiting {
   readonly resolve: (answer: Answer) => void;
   readonly reject: (error: Error) => void;
@@ -115,7 +123,6 @@ function connectionOver(socket: Socket): Connection {
       reject(ended);
     }
   };
-  const notKafka = (): RangeError => new RangeError("the broker sends what was not asked for: is it Kafka?");
   const joined = (): Buffer => {
     const all = chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks);
     chunks = [all];

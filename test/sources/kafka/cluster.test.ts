@@ -85,7 +85,7 @@ afterEach(async () => {
   }
 });
 
-async function opened(answers: Answers): Promise<{ readonly broker: Fake; readonly cluster: Cluster }> {
+async function openFake(answers: Answers): Promise<{ readonly broker: Fake; readonly cluster: Cluster }> {
   const broker = await fakeBroker(answers);
   cleanup.push(broker);
   const retry = {
@@ -123,12 +123,14 @@ describe("a cluster", () => {
       fetched(Buffer.alloc(0)),
       fetched(Buffer.from("records")),
     ];
-    const { cluster } = await opened((api, _, { port }) => (api === apis.metadata ? metadata(port) : answers.shift()));
+    const { cluster } = await openFake((api, _, { port }) =>
+      api === apis.metadata ? metadata(port) : answers.shift(),
+    );
     expect(String((await cluster.fetch(0, 50, 1000)).records)).toBe("records");
   });
 
   test("is asked over one connection to each broker", async () => {
-    const { broker, cluster } = await opened((api, body, { port }) =>
+    const { broker, cluster } = await openFake((api, body, { port }) =>
       api === apis.metadata
         ? metadata(port, { partitions: 20 })
         : new RequestBody()
@@ -144,7 +146,7 @@ describe("a cluster", () => {
   });
 
   test("says in which epoch an offset was the last stable one", async () => {
-    const { cluster } = await opened((api, _, { port }) =>
+    const { cluster } = await openFake((api, _, { port }) =>
       api === apis.metadata
         ? metadata(port, { epoch: 3 })
         : new RequestBody()
@@ -167,16 +169,28 @@ describe("a connection", () => {
   ])("ends with an answer %s", async (_, answer) => {
     const broker = await fakeBroker(() => answer, { raw: true });
     cleanup.push(broker);
-    const options = { host: "127.0.0.1", port: broker.port, tls: undefined, login: undefined, timeoutMs: 2000 };
+    const { signal } = new AbortController();
+    const options = { host: "127.0.0.1", port: broker.port, tls: undefined, login: undefined, timeoutMs: 2000, signal };
     const connection = await openConnection(options);
     await expect(connection.call({ api: apis.fetch, version: 10 }, Buffer.alloc(0))).rejects.toThrow(/is it Kafka/);
     expect(connection.isOpen).toBe(false);
   });
 
+  test("ends while it is made when the run is stopped", async () => {
+    const broker = await fakeBroker(() => undefined);
+    cleanup.push(broker);
+    const stop = new AbortController();
+    const options = { host: "127.0.0.1", port: broker.port, tls: {}, login: undefined, timeoutMs: 60_000 };
+    const opening = openConnection({ ...options, signal: stop.signal });
+    await expect.poll(broker.opened).toBe(1);
+    stop.abort();
+    await expect(opening).rejects.toThrow(/abort/);
+  });
+
   test("refuses numbers that do not end", async () => {
     const broker = new RequestBody().int32(0).int8(2).int32(1).int8(1).int32(9092).int8(0);
     const endless = broker.int8(2).int8(0).raw(Buffer.alloc(200, 0x80)).int8(0).done(); // the length of a tag
-    const { cluster } = await opened(() => endless);
+    const { cluster } = await openFake(() => endless);
     await expect(cluster.topic()).rejects.toMatchObject({ code: "NETWORK" });
   });
 });
