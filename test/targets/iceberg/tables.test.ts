@@ -307,6 +307,23 @@ describe.skipIf(icebergMissing !== undefined)(
       expect(await rowCount(table)).toBe(442);
     });
 
+    test.each(["1", "2"])("comes after what another writer commits while it does, in version %s", async (version) => {
+      await using proxy = await httpProxy(Number(new URL(catalog().url).port));
+      const table = newName();
+      await pyiceberg().make(table, { columns: usual, properties: { "format-version": version } });
+      const spec = await writeJob(table, {}, {}, { url: `http://127.0.0.1:${proxy.port}` });
+      let commits = 0;
+      proxy.twist = (request) => {
+        commits += request.startsWith("POST ") ? 1 : 0;
+        return request.startsWith("POST ") && commits === 1
+          ? { kind: "hold", until: pyiceberg().append(table, [{ id: 1000, score: 1 }]) }
+          : undefined;
+      };
+      await expectEnd(run(spec), 0);
+      expect(commits).toBe(2);
+      expect(await rowCount(table)).toBe(443);
+    });
+
     test("ends with 75 where the catalog tells of no commit, and then has the rows once", async () => {
       await using proxy = await httpProxy(Number(new URL(catalog().url).port));
       const table = newName();
