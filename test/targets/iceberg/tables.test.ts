@@ -1,7 +1,7 @@
 import { access, cp, readdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { expectEnd, runCommand } from "../../support/cli.js";
+import { expectEnd, projectFolder, runCommand } from "../../support/cli.js";
 import { goldenRows } from "../../support/golden.js";
 import { type Twist, httpProxy } from "../../support/http-proxy.js";
 import { icebergMissing, type TableShape, useDiskCatalog } from "../../support/iceberg.js";
@@ -149,6 +149,16 @@ describe.skipIf(icebergMissing !== undefined)(
       expect(await rowCount(table)).toBe(443);
       const left = await readdir(await recordsOf(table, "2026-11-21"), { recursive: true });
       expect(left.filter((name) => /parquet|staged/.test(name))).toEqual([]);
+    });
+
+    test("has the rows of the first model alone where a challenger scores them, too", async () => {
+      const table = newName();
+      const path = join(projectFolder, "fixtures/models", fixture.model);
+      const spec = await writeJob(table, {}, { challenger: { path } });
+      await expectEnd(run(spec), 0);
+      expect(await rowCount(table)).toBe(442);
+      const below = await readdir(join(await recordsOf(table), "_challenger"));
+      expect(below.filter((name) => name.startsWith("part-"))).toHaveLength(5);
     });
 
     test("keeps its rows when the records of a run are pruned, and erases none", async () => {
