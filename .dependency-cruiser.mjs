@@ -38,6 +38,7 @@ const doors = {
   "models/served": "engine|protocol|server|turns|json|v2",
   "models/trees": "session",
   "report/page": "page",
+  "sources/kafka": "source",
   "sources/lake": "source|rest-catalog|delta|iceberg|avro|snapshot",
   "stores/objects": "open|store|protocol|aws-credentials",
   "targets/parquet": "sink|part-file|parts|manifest|layout|other-runs",

@@ -36,6 +36,27 @@ const uncompressedBlock = 0x8000_0000;
 
 /** Unpacks one frame into exactly `target`. @throws RangeError where it is damaged, or of another length */
 export function unpackLz4(source: Uint8Array, target: Uint8Array): void {
+  const filled = fillFromLz4(source, target);
+  if (filled !== target.length) {
+    throw new RangeError(`an LZ4 frame of ${filled} bytes, ${target.length} are due`);
+  }
+}
+
+/** Unpacks one frame that does not say how long it is. @throws RangeError where it is damaged, or longer than that */
+export function unpackLz4Frame(source: Uint8Array, mostBytes: number): Uint8Array {
+  const view = new DataView(source.buffer, source.byteOffset, source.byteLength);
+  const blockBytes = 2 ** (8 + 2 * ((view.getUint8(5) >> 4) & 7));
+  const [head, checksum] = [7 + ((view.getUint8(4) & 8) === 0 ? 0 : 8), (view.getUint8(4) & 0x10) === 0 ? 0 : 4];
+  let blocks = 0;
+  for (let at = head; view.getUint32(at, true) !== 0; blocks += 1) {
+    at += 4 + (view.getUint32(at, true) & ~uncompressedBlock) + checksum;
+  }
+  const target = new Uint8Array(Math.min(mostBytes, blocks * blockBytes));
+  return target.subarray(0, fillFromLz4(source, target));
+}
+
+/** Unpacks one frame, and returns how long it is. */
+function fillFromLz4(source: Uint8Array, target: Uint8Array): number {
   const view = new DataView(source.buffer, source.byteOffset, source.byteLength);
   if (view.getUint32(0, true) !== magic) {
     throw new RangeError("no LZ4 frame");
@@ -70,9 +91,7 @@ export function unpackLz4(source: Uint8Array, target: Uint8Array): void {
     }
     at = end + checksumBytes;
   }
-  if (filled !== target.length) {
-    throw new RangeError(`an LZ4 frame of ${filled} bytes, ${target.length} are due`);
-  }
+  return filled;
 }
 
 /** Fills `target` with the first bytes of a block that is in no frame. @throws RangeError where it is damaged before */
@@ -260,6 +279,47 @@ export function unpackZstdBlocks(packed: Uint8Array, mostBytes: number): Uint8Ar
   } catch {
     return new Uint8Array(0); // when the frame is unpacked as a whole, what is wrong with it is reported
   }
+}
+
+/** Unpacks a frame that does not say how long it is. @throws RangeError where it is damaged, or longer than that */
+export function unpackZstdFrame(packed: Uint8Array, mostBytes: number): Uint8Array {
+  try {
+    return zstdDecompressSync?.(packed, { maxOutputLength: mostBytes }) ?? unpackFrameHere(packed, mostBytes);
+  } catch (error) {
+    throw new RangeError(`a zstd frame is damaged: ${messageOf(error)}`, { cause: error });
+  }
+}
+
+function unpackFrameHere(packed: Uint8Array, mostBytes: number): Uint8Array {
+  const chunks: Uint8Array[] = [];
+  let filled = 0;
+  const stream = new Decompress((chunk) => {
+    filled += chunk.length;
+    if (filled > mostBytes) {
+      throw new RangeError(`it has more than ${mostBytes} bytes`);
+    }
+    chunks.push(chunk.slice());
+  });
+  stream.push(packed, true);
+  return Buffer.concat(chunks);
+}
+
+/** Unpacks a block of Snappy, which begins with its length. @throws RangeError where it is damaged, or longer than that */
+export function unpackSnappyBlock(source: Uint8Array, mostBytes: number): Uint8Array {
+  let length = 0;
+  for (let at = 0; at < lengthBytes; at += 1) {
+    const byte = source[at] ?? 0;
+    length += (byte & 127) * 128 ** at;
+    if (byte < 128) {
+      break;
+    }
+  }
+  if (length > mostBytes) {
+    throw new RangeError(`a Snappy block of ${length} bytes`);
+  }
+  const target = new Uint8Array(length);
+  unpackSnappy(source, target);
+  return target;
 }
 
 /** Decompresses chunk by chunk, because fzstd reports the number of bytes only then. */

@@ -117,7 +117,13 @@ interface SourceTools extends Tools {
 }
 
 /** Opens a decoder that loads the code of each format when the first shard of that format comes. */
-export function openDecoder({ input: { format, table } }: JobSpec, options: ParquetOptions): Decoder {
+export async function openDecoder(
+  { input: { format, table, kafka } }: JobSpec,
+  options: ParquetOptions,
+): Promise<Decoder> {
+  if (kafka !== undefined) {
+    return await (await import("./kafka.js")).openTopicDecoder(kafka, options);
+  }
   return decoderByFormat(table === undefined ? format : "parquet", {
     parquet: () => formats.parquet(options),
     arrow: () => formats.arrow(options),
@@ -134,7 +140,11 @@ export async function openSource(
   golden: string,
   options: SourceTools,
 ): Promise<Source> {
-  const { table = "", catalog } = input;
+  const { table = "", catalog, kafka } = input;
+  if (kafka !== undefined) {
+    const own = await openFiles([input.ready ?? "", golden], input, output, options);
+    return await (await import("./kafka.js")).openTopic(kafka, input.spool, own.source, options);
+  }
   if (catalog !== undefined) {
     return await ofCatalog(catalog, input, output, golden, options);
   }

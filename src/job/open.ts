@@ -144,7 +144,7 @@ export async function openLoaded(
     input: {
       source,
       chain,
-      openDecoder: (folders) => Promise.resolve(openDecoder(spec, { threads: cores, folders, timezone, memory })),
+      openDecoder: (folders) => openDecoder(spec, { threads: cores, folders, timezone, memory }),
       async openGoldenReader(folders) {
         const { openGoldenReader } = await import("./duckdb.js");
         return await openGoldenReader({ threads: cores, folders, timezone, memory });

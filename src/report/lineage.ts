@@ -251,15 +251,17 @@ export interface DatasetName {
 const mostInputs = 50;
 
 /**
- * Returns the folders and files of the input as datasets, without duplicates, or the table that a catalog has.
+ * Returns the folders and files of the input as datasets, without duplicates, or the table that a catalog has, or the topic.
  * @param absolute makes a path on this machine absolute
  */
 export function inputDatasets({ input }: JobSpec, absolute: (path: string) => string): DatasetName[] {
-  const { catalog, table = "" } = input;
+  const { catalog, kafka, table = "" } = input;
   const named =
-    catalog === undefined
-      ? input.path.map((path) => filesDataset(path, absolute))
-      : [{ namespace: catalog.url, name: table }];
+    kafka !== undefined
+      ? [{ namespace: `kafka://${kafka.brokers[0]}`, name: kafka.topic }]
+      : catalog === undefined
+        ? input.path.map((path) => filesDataset(path, absolute))
+        : [{ namespace: catalog.url, name: table }];
   return [...new Map(named.map((dataset) => [JSON.stringify(dataset), dataset])).values()].slice(0, mostInputs);
 }
 

@@ -45,7 +45,8 @@ async function awaitInput(spec: JobSpec, source: Source): Promise<void> {
 
 /** @param plan of the run that reads it; undefined: it is still to be planned */
 export async function listInput(job: PlacedSpec, { source, chain }: Input, plan?: Plan): Promise<Listing> {
-  const key = job.spec.input.table === undefined ? inputPath : ["input", "table"];
+  const { table, kafka } = job.spec.input;
+  const key = kafka !== undefined ? ["input", "kafka"] : table === undefined ? inputPath : ["input", "table"];
   const { on_rewrite: onRewrite = "fail" } = job.spec.input;
   const wanted = plan?.input ?? { changes: chain && { from: chain.from, to: chain.to, onRewrite } };
   const listing = await atKey(job, key, () => source.list(job.spec.input.path, wanted));

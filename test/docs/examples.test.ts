@@ -45,7 +45,7 @@ const target = { parquet: { path: "out/dt=${ds}" } };
 function load(block: string): string {
   const given = parse(block) as Mapping;
   const output = isMapping(given["output"]) ? given["output"] : {};
-  const isTable = isMapping(given["input"]) && "table" in given["input"];
+  const isTable = isMapping(given["input"]) && ["table", "kafka"].some((key) => key in Object(given["input"]));
   const isServed = isMapping(given["model"]) && "server" in given["model"];
   const isWhole = ["parquet", "delta", "postgres"].some((key) => key in output);
   const text =
@@ -73,6 +73,7 @@ function load(block: string): string {
     CHAT_WEBHOOK: "https://chat.example.org/hook",
     OPENAI_API_KEY: "token",
     CATALOG_TOKEN: "token",
+    KAFKA_PASSWORD: "password",
   };
   loadSpec(text, { file: "job.yaml", params: {}, env, nowMs: 0 });
   return text;

@@ -1,5 +1,6 @@
 import { z } from "../../base/zod.js";
 import { catalog, type CatalogSpec, tableName } from "./catalog-spec.js";
+import { kafka, type KafkaSpec, readableRows, topicUri } from "./kafka-spec.js";
 import {
   isMlflowUri,
   isObjectUri,
@@ -195,6 +196,8 @@ export interface InputSpec extends StoreSpec {
   readonly table?: string | undefined;
   /** The catalog that says where the table is: `table` is its name there. */
   readonly catalog?: CatalogSpec | undefined;
+  /** The topic whose records are the rows; `table` is its URI. undefined: the rows are not those of a topic. */
+  readonly kafka?: KafkaSpec | undefined;
   /** Which version of the table is read; undefined: there is no table. */
   readonly at?: string | undefined;
   /** Each run reads what came into the table after the last published one; undefined: each run reads all. */
@@ -278,6 +281,7 @@ export const input = z.strictObject({
       "In place of path: the folder of a Delta or Iceberg table, relative to the spec or in a store; or its name in input.catalog. See lake-tables.md.",
     ),
   catalog: catalog.optional(),
+  kafka: kafka.optional().describe("In place of path: a topic of Kafka. See kafka.md."),
   at: z
     .union([text, z.number().refine((version) => Number.isSafeInteger(version) && version >= 0, { error: atError })], {
       error: atError,
@@ -365,8 +369,11 @@ export interface GivenInput extends Omit<InputSpec, "path"> {
 /** Checks that an input names files or a table, and has no key of the other one. */
 export function checkInput(given: GivenInput, refuse: Refuse): void {
   const { path, table, at, since, on_rewrite: onRewrite, wait, format, partitions } = given;
-  if ((path === undefined) === (table === undefined)) {
-    refuse(["input"], "expected exactly one of path and table");
+  if ([path, table, given.kafka].filter((source) => source !== undefined).length !== 1) {
+    refuse(["input"], "expected exactly one of path, table and kafka");
+  }
+  if (given.kafka !== undefined) {
+    checkTopic(given, refuse);
   }
   if (since === undefined && onRewrite !== undefined) {
     refuse(["input", "on_rewrite"], "only runs with input.since: last_run take note of what was rewritten");
@@ -378,8 +385,11 @@ export function checkInput(given: GivenInput, refuse: Refuse): void {
     refuse(["input", "wait"], "a run with since does not wait for rows: where nothing is new it ends with exit code 0");
   }
   if (table === undefined) {
-    if (since !== undefined) {
-      refuse(["input", "since"], "only a table says what is new: name one with input.table in place of input.path");
+    if (since !== undefined && given.kafka === undefined) {
+      refuse(
+        ["input", "since"],
+        "only a table or a topic says what is new: name it with input.table or input.kafka in place of input.path",
+      );
     }
     if (at !== undefined) {
       refuse(["input", "at"], "only a table has versions: name its folder with input.table in place of input.path");
@@ -402,7 +412,19 @@ export function checkInput(given: GivenInput, refuse: Refuse): void {
   }
 }
 
-/** The input with its default keys; a table is the only path. */
+function checkTopic({ format, partitions, verify }: GivenInput, refuse: Refuse): void {
+  if (format !== undefined) {
+    refuse(["input", "format"], "records of a topic are in no file; leave this key out");
+  }
+  if (Object.keys(partitions).length > 0) {
+    refuse(["input", "partitions"], "a topic has no folders; leave this key out");
+  }
+  if (verify === "full") {
+    refuse(["input", "verify"], "the checksums of records are compared in any case; leave this key out");
+  }
+}
+
+/** The input with its default keys; a table or a topic is the only path. */
 export function inputOf({
   path = [],
   table: given,
@@ -412,6 +434,10 @@ export function inputOf({
 }: GivenInput): InputSpec {
   const table = given === undefined || others.catalog !== undefined ? given : folderOf(given);
   const rewrites = others.since === undefined ? {} : { on_rewrite: onRewrite ?? "fail" };
+  if (others.kafka !== undefined) {
+    const uri = topicUri(others.kafka.topic);
+    return { path: [uri], table: uri, at, ...others, ...rewrites, where: readableRows(others.where) };
+  }
   return table === undefined ? { path, ...others } : { path: [table], table, at, ...others, ...rewrites };
 }
 

@@ -119,9 +119,10 @@ function presence(value: unknown): "absent" | "present" {
 }
 
 function tableDifference({ table: planned, changes }: Plan["input"], now: JobSpec["input"]): string[] {
-  const { table, at, catalog, since, on_rewrite: onRewrite } = now;
+  const { table, at, catalog, kafka, since, on_rewrite: onRewrite } = now;
   const differences = [
-    ...difference("input.table", planned?.uri ?? null, table ?? null),
+    ...difference(kafka === undefined ? "input.table" : "input.kafka.topic", planned?.uri ?? null, table ?? null),
+    ...difference("input.kafka.columns", inOrder(planned?.fields), inOrder(kafka?.columns)),
     ...difference("input.catalog", presence(planned?.catalog), presence(catalog)),
   ];
   return differences.length > 0 || table === undefined
@@ -131,6 +132,11 @@ function tableDifference({ table: planned, changes }: Plan["input"], now: JobSpe
         ...difference("input.since", changes === undefined ? null : "last_run", since ?? null),
         ...(changes === undefined ? [] : difference("input.on_rewrite", changes.onRewrite, onRewrite ?? null)),
       ];
+}
+
+/** Columns in any order are the same. */
+function inOrder(columns: Readonly<Record<string, string>> = {}): readonly (readonly [string, string])[] {
+  return Object.entries(columns).toSorted(([one], [other]) => (one < other ? -1 : 1));
 }
 
 function compareChecks({ golden, profile, slices, sql = {} }: PlannedChecks, checks: ChecksSpec): string[] {

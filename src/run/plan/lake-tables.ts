@@ -51,7 +51,12 @@ export function lakeTableError(pattern: string, table: string, { format, remedy 
   );
 }
 
-/** "Delta version 12", "Iceberg snapshot 8633778438556666410". */
+/** "Delta version 12", "Iceberg snapshot 8633778438556666410"; what is read of a topic is too long to show. */
 export function versionText({ format, version }: Pick<PinnedTable, "format" | "version">): string {
-  return format === "delta" ? `Delta version ${version}` : `Iceberg snapshot ${version}`;
+  const texts = {
+    delta: `Delta version ${version}`,
+    iceberg: `Iceberg snapshot ${version}`,
+    kafka: "what is committed",
+  };
+  return texts[format];
 }

@@ -26,13 +26,15 @@ export interface PinnedTable {
   readonly uri: string;
   /** `input.at` of the spec. */
   readonly at: string;
-  readonly format: "delta" | "iceberg";
-  /** The version of a Delta table, or the id of a snapshot of an Iceberg table. */
+  readonly format: "delta" | "iceberg" | "kafka";
+  /** The version of a Delta table, the id of a snapshot of an Iceberg table, or what is read of a topic: its source knows. */
   readonly version: string;
   /** The id of the schema that an Iceberg table is read with. */
   readonly schemaId?: number | undefined;
   /** Rows of the shards that the table has removed. */
   readonly removedRows: number;
+  /** Of a topic the types of the fields that are read; absent: a table has its own. */
+  readonly fields?: Readonly<Record<string, string>> | undefined;
   /** What a catalog named: which table it is, and the metadata file that is read; absent: `uri` is its folder. */
   readonly catalog?: { readonly uuid: string; readonly metadata: string } | undefined;
 }

@@ -32,7 +32,7 @@ import {
 export { storeName };
 
 /** What a table is, as its folder shows. */
-export type LakeFormat = "delta" | "iceberg";
+export type LakeFormat = PinnedTable["format"];
 
 export interface LakeTools {
   /** What SQL makes of the rows of a Parquet file on this machine, one JSON text each. */

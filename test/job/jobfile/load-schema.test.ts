@@ -7,7 +7,7 @@ describe("a key that is not known", () => {
       "in place of a known one",
       minimalSpec.replace("  path: in", "  pth: in"),
       "job.yaml:4:3: input.pth: unknown key; did you mean `path`?",
-      "job.yaml:4:3: input: expected exactly one of path and table",
+      "job.yaml:4:3: input: expected exactly one of path, table and kafka",
     ],
     [
       "at the top of the file",

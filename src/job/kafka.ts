@@ -1,0 +1,138 @@
+import { readFile } from "node:fs/promises";
+import { resolve } from "node:path";
+import { gunzipSync } from "node:zlib";
+import { showType } from "../columns/types.js";
+import { openArrowDecoder } from "../formats/arrow/decoder.js";
+import { openBytes, openShards } from "../formats/arrow/shards.js";
+import { unpackLz4Frame, unpackSnappyBlock, unpackZstdFrame } from "../formats/codecs.js";
+import type { Decoder, ShardSchema } from "../formats/format.js";
+import type { ParquetOptions } from "../formats/parquet/duckdb.js";
+import {
+  type Codec,
+  type KafkaLogin,
+  type KafkaTls,
+  openCluster,
+  rowsOfShard,
+  topicColumns,
+  topicSource,
+  type Unpack,
+} from "../sources/kafka/source.js";
+import type { Source } from "../sources/source.js";
+import { openArrowStream } from "../targets/stream.js";
+import { openSpool, spoolRoot } from "../base/spool.js";
+import type { Tools } from "./attempt.js";
+import type { InputSpec } from "./jobfile/input-spec.js";
+import type { KafkaSpec } from "./jobfile/kafka-spec.js";
+import { fileError, readSecret } from "./reading.js";
+
+/* How a topic is opened on this machine. */
+
+interface TopicTools extends Tools {
+  readonly where: (path: readonly string[]) => string;
+}
+
+/** Opens the source of a topic's records. @param files the source of other files */
+export async function openTopic(
+  { brokers, topic, columns, tls, sasl }: KafkaSpec,
+  { path, max_mb: maxMb }: InputSpec["spool"],
+  files: Source,
+  tools: TopicTools,
+): Promise<Source> {
+  const { folder, writer, isDead, retry, signal } = tools;
+  const cluster = openCluster({
+    brokers,
+    topic,
+    tls: await tlsOf(tls, tools),
+    login: loginOf(sasl, tools),
+    retry,
+    signal,
+  });
+  const root = spoolRoot(folder, path);
+  const spool = openSpool({ root, writer, use: "in", isDead, maxBytes: maxMb * 1024 * 1024 });
+  return topicSource(files, { topic, columns, cluster, spool, unpack, writeArrow: openArrowStream });
+}
+
+/** Opens the decoder of a topic's shards, which are fetched when they are opened. What they are like is known before. */
+export async function openTopicDecoder({ columns }: KafkaSpec, options: ParquetOptions): Promise<Decoder> {
+  const open = openShards(async ({ remote, ...file }) => {
+    await remote?.fetch([]);
+    return await openBytes(file);
+  });
+  const arrow = openArrowDecoder({ ...options, areFiles: true, open });
+  const schema: ShardSchema = {
+    columns: topicColumns(columns).map(({ name, type }) => ({ name, sourceType: showType(type), type })),
+    legacyDates: [],
+  };
+  const common = { rowGroups: 1, sizeBytes: 0, schema, encrypted: [], nulls: new Map<string, number>() };
+  return await Promise.resolve({
+    ...arrow,
+    async *footers(files) {
+      yield* files.map(({ path, name }) => ({ path, rows: rowsOfShard(name), ...common }));
+    },
+    windows: ({ rowStart, rowEnd }) => Promise.resolve([{ rowStart, rowEnd, ranges: [] }]),
+  });
+}
+
+async function tlsOf(tls: KafkaSpec["tls"], { folder, where }: TopicTools): Promise<KafkaTls | undefined> {
+  if (tls === undefined || tls === true) {
+    return tls && {};
+  }
+  const read = async (key: "ca" | "cert" | "key"): Promise<string | undefined> => {
+    const path = tls[key];
+    if (path === undefined) {
+      return undefined;
+    }
+    const doing = `reading ${where(["input", "kafka", "tls", key])}: ${path}`;
+    return await readFile(resolve(folder, path), "utf8").catch((error: unknown) => {
+      throw fileError(doing, error, "name a file in PEM that this user can read");
+    });
+  };
+  return { ca: await read("ca"), cert: await read("cert"), key: await read("key") };
+}
+
+function loginOf(sasl: KafkaSpec["sasl"], { folder, where }: TopicTools): KafkaLogin | undefined {
+  if (sasl === undefined) {
+    return undefined;
+  }
+  const { mechanism, username = "", password = "", token } = sasl;
+  const [given, key] = token === undefined ? [password, "password"] : [token, "token"];
+  return {
+    mechanism,
+    username,
+    secret: () => readSecret(given, { folder, key: where(["input", "kafka", "sasl", key]) }),
+  };
+}
+
+const unpackers: Readonly<Record<Codec, (packed: Buffer, mostBytes: number) => Uint8Array>> = {
+  gzip: gunzip,
+  snappy: unpackSnappyBlocks,
+  lz4: unpackLz4Frame,
+  zstd: unpackZstdFrame,
+};
+const unpack: Unpack = (codec, packed, mostBytes) => unpackers[codec](packed, mostBytes);
+
+function gunzip(packed: Buffer, mostBytes: number): Uint8Array {
+  try {
+    return gunzipSync(packed, { maxOutputLength: mostBytes });
+  } catch (error) {
+    throw new RangeError("a gzip stream is damaged", { cause: error });
+  }
+}
+
+/** Java's clients put blocks of Snappy behind each other, each after its length; others send one block. */
+function unpackSnappyBlocks(packed: Buffer, mostBytes: number): Uint8Array {
+  const magic = Buffer.from("82534e41505059", "hex");
+  if (!packed.subarray(0, magic.length).equals(magic)) {
+    return unpackSnappyBlock(packed, mostBytes);
+  }
+  const blocks: Uint8Array[] = [];
+  let left = mostBytes;
+  for (let at = 16; at < packed.length; ) {
+    const end = at + 4 + packed.readInt32BE(at);
+    const block = unpackSnappyBlock(packed.subarray(at + 4, end), left);
+    left -= block.length;
+    blocks.push(block);
+    at = Math.max(end, at + 4);
+  }
+  return Buffer.concat(blocks);
+}

@@ -1,0 +1,256 @@
+import { createHash, createHmac, pbkdf2Sync, randomBytes, timingSafeEqual } from "node:crypto";
+import { connect as connectPlain, isIP, type Socket } from "node:net";
+import { connect as connectTls } from "node:tls";
+import { JobError } from "../../base/errors.js";
+import { Answer, RequestBody } from "./wire.js";
+
+export interface KafkaLogin {
+  readonly mechanism: "plain" | "scram-sha-256" | "scram-sha-512" | "oauthbearer";
+  readonly username: string;
+  /** The password, or the token; asked for with each connection. */
+  readonly secret: () => Promise<string>;
+}
+
+export interface ConnectionOptions {
+  readonly host: string;
+  readonly port: number;
+  /** PEM texts; undefined: the connection is not encrypted. */
+  readonly tls: KafkaTls | undefined;
+  readonly login: KafkaLogin | undefined;
+  readonly timeoutMs: number;
+}
+
+export interface KafkaTls {
+  readonly ca?: string | undefined;
+  readonly cert?: string | undefined;
+  readonly key?: string | undefined;
+}
+
+/** A request by its number, and a version of it that all brokers from Kafka 2.8 on have. */
+export interface Request {
+  readonly api: number;
+  readonly version: number;
+  /** Whether the version is a flexible one, whose headers have tags. */
+  readonly isFlexible?: boolean;
+}
+
+/** An open connection to a broker. Requests may overlap; their answers come in order. */
+export interface Connection {
+  readonly isOpen: boolean;
+  call(request: Request, body: Buffer): Promise<Answer>;
+  close(): void;
+}
+
+/** Larger answers are not asked for. */
+const mostAnswerBytes = 256 * 1024 * 1024;
+
+/** Connects, and logs in. @throws system errors; JobError PERMISSION when the login is refused */
+export async function openConnection(options: ConnectionOptions): Promise<Connection> {
+  const socket = await connectSocket(options);
+  const connection = connectionOver(socket, options.timeoutMs);
+  try {
+    if (options.login !== undefined) {
+      await logIn(connection, options.login, `${options.host}:${options.port}`);
+    }
+    return connection;
+  } catch (error) {
+    connection.close();
+    throw error;
+  }
+}
+
+async function connectSocket({ host, port, tls, timeoutMs }: ConnectionOptions): Promise<Socket> {
+  const servername = isIP(host) === 0 ? host : undefined;
+  const socket =
+    tls === undefined
+      ? connectPlain({ host, port, noDelay: true })
+      : connectTls({ host, port, ...(servername === undefined ? {} : { servername }), ...given(tls) });
+  return await new Promise((resolve, reject) => {
+    socket.setTimeout(timeoutMs, () => socket.destroy(timedOut()));
+    socket.once(tls === undefined ? "connect" : "secureConnect", () => {
+      socket.setTimeout(0);
+      socket.removeListener("error", reject);
+      resolve(socket);
+    });
+    socket.once("error", reject);
+    socket.once("close", () => {
+      reject(lost());
+    });
+  });
+}
+
+function given({ ca, cert, key }: KafkaTls): { ca?: string; cert?: string; key?: string } {
+  return {
+    ...(ca === undefined ? {} : { ca }),
+    ...(cert === undefined ? {} : { cert }),
+    ...(key === undefined ? {} : { key }),
+  };
+}
+
+function timedOut(): Error {
+  return Object.assign(new Error("the broker does not answer"), { code: "ETIMEDOUT" });
+}
+
+function lost(): Error {
+  return Object.assign(new Error("the broker has closed the connection"), { code: "ECONNRESET" });
+}
+
+interface Waiting {
+  readonly request: Request;
+  readonly resolve: (answer: Answer) => void;
+  readonly reject: (error: Error) => void;
+}
+
+function connectionOver(socket: Socket, timeoutMs: number): Connection {
+  const waiting: Waiting[] = [];
+  let correlation = 0;
+  let [chunks, held]: [Buffer[], number] = [[], 0];
+  let ended: Error | undefined;
+
+  const end = (error: Error): void => {
+    ended ??= error;
+    socket.destroy();
+    for (const { reject } of waiting.splice(0)) {
+      reject(ended);
+    }
+  };
+  const joined = (): Buffer => {
+    const all = chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks);
+    chunks = [all];
+    return all;
+  };
+  /** Takes the answers that have come as a whole. */
+  const take = (): void => {
+    let due = held >= 4 ? 4 + joined().readInt32BE() : 4;
+    while (held >= due && due > 4) {
+      const all = joined();
+      const first = waiting.shift();
+      if (first === undefined || due > mostAnswerBytes) {
+        end(new RangeError("the broker sends what was not asked for: is it Kafka?"));
+        return;
+      }
+      const answer = new Answer(all.subarray(4, due));
+      chunks = [all.subarray(due)];
+      held -= due;
+      answer.int32();
+      if (first.request.isFlexible === true) {
+        answer.tags();
+      }
+      first.resolve(answer);
+      due = held >= 4 ? 4 + joined().readInt32BE() : 4;
+    }
+    wanted = due;
+  };
+  let wanted = 4;
+  socket.on("data", (chunk: Buffer) => {
+    chunks.push(chunk);
+    held += chunk.length;
+    if (held >= wanted) {
+      take();
+    }
+  });
+  socket.on("error", end);
+  socket.on("close", () => {
+    end(lost());
+  });
+  socket.on("timeout", () => {
+    if (waiting.length > 0) {
+      end(timedOut());
+    }
+  });
+  socket.setTimeout(timeoutMs);
+  return {
+    get isOpen() {
+      return ended === undefined;
+    },
+    async call(request, body) {
+      correlation += 1;
+      const { api, version, isFlexible = false } = request;
+      const header = new RequestBody().int16(api).int16(version).int32(correlation).text("infer-batch");
+      const message = (isFlexible ? header.int8(0) : header).raw(body).done();
+      return await new Promise((resolve, reject) => {
+        if (ended !== undefined) {
+          reject(ended);
+          return;
+        }
+        waiting.push({ request, resolve, reject });
+        socket.write(new RequestBody().bytes(message).done());
+      });
+    },
+    close() {
+      end(lost());
+    },
+  };
+}
+
+const handshake: Request = { api: 17, version: 1 };
+const authenticate: Request = { api: 36, version: 0 };
+
+async function logIn(connection: Connection, login: KafkaLogin, broker: string): Promise<void> {
+  const { mechanism } = login;
+  const name = mechanism.toUpperCase();
+  const answer = await connection.call(handshake, new RequestBody().text(name).done());
+  if (answer.int16() !== 0) {
+    const offered = answer.array(() => answer.text()).join(", ");
+    throw new JobError("PERMISSION", `logging in to Kafka at ${broker}: it does not take ${name}, but ${offered}`, {
+      hint: "correct input.kafka.sasl.mechanism",
+    });
+  }
+  const step = async (message: string): Promise<string> => {
+    const found = await connection.call(authenticate, new RequestBody().bytes(Buffer.from(message)).done());
+    const [code, said, bytes] = [found.int16(), found.text(), found.bytes()];
+    if (code !== 0) {
+      throw refused(broker, name, said);
+    }
+    return bytes.toString();
+  };
+  const secret = await login.secret();
+  if (mechanism === "plain") {
+    await step(`\0${login.username}\0${secret}`);
+  } else if (mechanism === "oauthbearer") {
+    const error = await step(`n,,\u0001auth=Bearer ${secret}\u0001\u0001`);
+    if (error !== "") {
+      throw refused(broker, name, error);
+    }
+  } else {
+    await logInByScram(step, { ...login, secret, hash: mechanism === "scram-sha-256" ? "sha256" : "sha512" }, () =>
+      refused(broker, name, "the broker does not know the password itself"),
+    );
+  }
+}
+
+function refused(broker: string, name: string, said: string): JobError {
+  return new JobError("PERMISSION", `logging in to Kafka at ${broker} with ${name}: refused: ${said.slice(0, 200)}`, {
+    hint: "correct input.kafka.sasl, or grant the user access",
+  });
+}
+
+/** RFC 5802. */
+async function logInByScram(
+  step: (message: string) => Promise<string>,
+  { username, secret, hash }: { readonly username: string; readonly secret: string; readonly hash: string },
+  wrong: () => Error,
+): Promise<void> {
+  const nonce = randomBytes(18).toString("base64");
+  const first = `n=${username.replaceAll("=", "=3D").replaceAll(",", "=2C")},r=${nonce}`;
+  const challenge = await step(`n,,${first}`);
+  const [, joint = "", salt = "", rounds = "0"] = /^r=([^,]+),s=([^,]+),i=(\d{1,7})/.exec(challenge) ?? [];
+  if (!joint.startsWith(nonce)) {
+    throw wrong();
+  }
+  const length = hash === "sha256" ? 32 : 64;
+  const salted = pbkdf2Sync(secret, Buffer.from(salt, "base64"), Number(rounds), length, hash);
+  const hmac = (key: Buffer, text: string): Buffer => createHmac(hash, key).update(text).digest();
+  const clientKey = hmac(salted, "Client Key");
+  const last = `c=biws,r=${joint}`;
+  const signed = `${first},${challenge},${last}`;
+  const signature = hmac(createHash(hash).update(clientKey).digest(), signed);
+  const proof = Buffer.from(clientKey.map((byte, index) => byte ^ (signature[index] ?? 0))).toString("base64");
+  const final = await step(`${last},p=${proof}`);
+  const [, found = ""] = /^v=(.+)$/.exec(final) ?? [];
+  const due = hmac(hmac(salted, "Server Key"), signed);
+  const server = Buffer.from(found, "base64");
+  if (server.length !== due.length || !timingSafeEqual(server, due)) {
+    throw wrong();
+  }
+}

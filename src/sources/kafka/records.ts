@@ -1,0 +1,208 @@
+import type { FetchedRecords } from "./cluster.js";
+
+/* Record batches of version 2: https://kafka.apache.org/documentation/#recordbatch */
+
+/** Takes the committed records, in the order of their offsets. Bytes [keyStart, keyEnd) are the key, and so on; -1: null. */
+export interface RecordVisitor {
+  record(
+    bytes: Buffer,
+    offset: number,
+    timestampMs: number,
+    keyStart: number,
+    keyEnd: number,
+    valueStart: number,
+    valueEnd: number,
+  ): void;
+}
+
+export type Codec = "gzip" | "snappy" | "lz4" | "zstd";
+
+/** Unpacks what a batch holds, of at most so many bytes. @throws RangeError where it is damaged, or has more */
+export type Unpack = (codec: Codec, packed: Buffer, mostBytes: number) => Uint8Array;
+
+const codecs: readonly (Codec | undefined)[] = [undefined, "gzip", "snappy", "lz4", "zstd"];
+const headBytes = 61;
+/** What one batch may be when it is unpacked. */
+const mostBatchBytes = 256 * 1024 * 1024;
+
+const attribute = { codec: 7, appendTime: 8, transactional: 16, control: 32 } as const;
+/** The type of a control record that ends an aborted transaction. */
+const abortMarker = 0;
+
+/**
+ * Visits the committed records of offsets from `from` up to `to`; those of aborted transactions and control records are
+ * passed over. Returns the offset that comes after the last whole batch; `from`: there is no whole one.
+ * @throws RangeError for bytes that are damaged
+ */
+export function visitRecords(
+  { records = Buffer.alloc(0), aborted }: FetchedRecords,
+  { from, to, unpack }: { readonly from: number; readonly to: number; readonly unpack: Unpack },
+  visitor: RecordVisitor,
+): number {
+  const starts = aborted.toSorted((one, other) => one.first - other.first);
+  const undone = new Set<bigint>();
+  let next = from;
+  for (let at = 0; at + headBytes <= records.length && next < to; ) {
+    const base = Number(records.readBigInt64BE(at));
+    const end = at + 12 + records.readInt32BE(at + 8);
+    if (end > records.length) {
+      break;
+    }
+    if (records[at + 16] !== 2) {
+      throw new RangeError(
+        `the records from offset ${base} on are of format ${records[at + 16]}, older than Kafka 0.11`,
+      );
+    }
+    if (crc32c(records, at + 21, end) !== records.readUInt32BE(at + 17)) {
+      throw new RangeError(`the records from offset ${base} on do not match their checksum`);
+    }
+    const attributes = records.readInt16BE(at + 21);
+    const last = base + records.readInt32BE(at + 23);
+    const producer = records.readBigInt64BE(at + 43);
+    for (; starts[0] !== undefined && starts[0].first <= last; starts.shift()) {
+      undone.add(starts[0].producer);
+    }
+    if ((attributes & attribute.control) !== 0) {
+      if (controlType(records.subarray(at + headBytes, end)) === abortMarker) {
+        undone.delete(producer);
+      }
+    } else if ((attributes & attribute.transactional) === 0 || !undone.has(producer)) {
+      const codec = codecs[attributes & attribute.codec];
+      if (codec === undefined && (attributes & attribute.codec) !== 0) {
+        throw new RangeError(`the records from offset ${base} on are packed by codec ${attributes & attribute.codec}`);
+      }
+      const packed = records.subarray(at + headBytes, end);
+      const body = codec === undefined ? packed : asBuffer(unpack(codec, packed, mostBatchBytes));
+      const appended = (attributes & attribute.appendTime) !== 0;
+      visitBatch(body, visitor, {
+        count: records.readInt32BE(at + 57),
+        base,
+        firstMs: Number(records.readBigInt64BE(at + 27)),
+        appendedMs: appended ? Number(records.readBigInt64BE(at + 35)) : undefined,
+        from: next,
+        to,
+      });
+    }
+    next = Math.max(next, last + 1);
+    at = end;
+  }
+  return next;
+}
+
+function asBuffer(bytes: Uint8Array): Buffer {
+  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.byteLength);
+}
+
+interface BatchPlace {
+  readonly count: number;
+  readonly base: number;
+  readonly firstMs: number;
+  /** When the broker took the batch, where the topic has such times. */
+  readonly appendedMs: number | undefined;
+  readonly from: number;
+  readonly to: number;
+}
+
+function visitBatch(
+  body: Buffer,
+  visitor: RecordVisitor,
+  { count, base, firstMs, appendedMs, from, to }: BatchPlace,
+): void {
+  let at = 0;
+  const varint = (): number => {
+    let value = 0;
+    let factor = 1;
+    for (;;) {
+      const byte = body[at] as number;
+      at += 1;
+      value += (byte & 127) * factor;
+      if (byte < 128) {
+        return value % 2 === 1 ? -(value + 1) / 2 : value / 2;
+      }
+      factor *= 128;
+    }
+  };
+  for (let index = 0; index < count; index += 1) {
+    const length = varint();
+    const end = at + length;
+    if (!(length > 0 && end <= body.length)) {
+      throw new RangeError(`record ${index} of the ${count} from offset ${base} on reaches outside of its batch`);
+    }
+    at += 1;
+    const timestampMs = varint() + firstMs;
+    const offset = base + varint();
+    const keyLength = varint();
+    const keyStart = keyLength < 0 ? -1 : at;
+    at += Math.max(0, keyLength);
+    const keyEnd = at;
+    const valueLength = varint();
+    const valueStart = valueLength < 0 ? -1 : at;
+    at += Math.max(0, valueLength);
+    if (at > end) {
+      throw new RangeError(`the record of offset ${offset} is shorter than its key and value`);
+    }
+    if (offset >= from && offset < to) {
+      visitor.record(body, offset, appendedMs ?? timestampMs, keyStart, keyEnd, valueStart, at);
+    }
+    at = end;
+  }
+}
+
+/** The type of the record of a control batch, which its key has after a version. */
+function controlType(body: Buffer): number {
+  let at = 0;
+  const skip = (): void => {
+    while ((body[at] as number) >= 128) {
+      at += 1;
+    }
+    at += 1;
+  };
+  skip(); // its length
+  at += 1; // its attributes
+  skip(); // its time
+  skip(); // its offset
+  skip(); // the length of its key
+  return body.readInt16BE(at + 2);
+}
+
+/** Tables of CRC-32C (RFC 3720), for four bytes at once. */
+const tables = crcTables();
+
+function crcTables(): Uint32Array[] {
+  const first = new Uint32Array(256);
+  for (let byte = 0; byte < 256; byte += 1) {
+    let value = byte;
+    for (let bit = 0; bit < 8; bit += 1) {
+      value = (value & 1) === 0 ? value >>> 1 : (value >>> 1) ^ 0x82f6_3b78;
+    }
+    first[byte] = value;
+  }
+  const all = [first];
+  for (let table = 1; table < 4; table += 1) {
+    const before = all[table - 1] as Uint32Array;
+    all.push(before.map((value) => (value >>> 8) ^ (first[value & 255] as number)));
+  }
+  return all;
+}
+
+function crc32c(bytes: Buffer, start: number, end: number): number {
+  const [first, second, third, fourth] = tables as [Uint32Array, Uint32Array, Uint32Array, Uint32Array];
+  let value = -1;
+  let at = start;
+  for (; at + 4 <= end; at += 4) {
+    value ^=
+      (bytes[at] as number) |
+      ((bytes[at + 1] as number) << 8) |
+      ((bytes[at + 2] as number) << 16) |
+      ((bytes[at + 3] as number) << 24);
+    value =
+      (fourth[value & 255] as number) ^
+      (third[(value >>> 8) & 255] as number) ^
+      (second[(value >>> 16) & 255] as number) ^
+      (first[value >>> 24] as number);
+  }
+  for (; at < end; at += 1) {
+    value = (first[(value ^ (bytes[at] as number)) & 255] as number) ^ (value >>> 8);
+  }
+  return ~value >>> 0;
+}

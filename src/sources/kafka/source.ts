@@ -1,0 +1,337 @@
+import { createHash } from "node:crypto";
+import { open as openFile, readFile, rm } from "node:fs/promises";
+import type { OutputRows } from "../../columns/types.js";
+import type { ListedShard } from "../../run/plan/compare.js";
+import type { Changes, PinnedTable } from "../../run/plan/plan.js";
+import { type KafkaSpec, topicUri } from "../../job/jobfile/kafka-spec.js";
+import { JobError, messageOf } from "../../base/errors.js";
+import { type Spool, withSpoolErrors } from "../../base/spool.js";
+import { writeAll } from "../../base/write-all.js";
+import type { Listing, OpenShard, Source, WantedInput } from "../source.js";
+import type { Cluster } from "./cluster.js";
+import { type Unpack, visitRecords } from "./records.js";
+import { recordRows, topicColumns } from "./rows.js";
+
+/*
+ * A topic as a source. A shard is a range of offsets of a partition; row i of it is offset `from + i`. An offset that has no
+ * committed record (it was compacted, it is a marker of a transaction, or one was aborted) is a row that is left out. A
+ * shard's records are fetched into a file of Arrow before they are read.
+ */
+
+export { openCluster } from "./cluster.js";
+export type { KafkaLogin, KafkaTls } from "./connection.js";
+export type { Codec, Unpack } from "./records.js";
+export { topicColumns } from "./rows.js";
+
+/** Writes rows as a file of Arrow. */
+export interface ArrowWriter {
+  begin(
+    columns: readonly { readonly name: string; readonly type: OutputRows["columns"][number]["type"] }[],
+  ): Promise<void>;
+  write(rows: OutputRows): Promise<void>;
+  end(): Promise<void>;
+}
+
+export interface TopicOptions {
+  readonly topic: string;
+  readonly columns: KafkaSpec["columns"];
+  readonly cluster: Cluster;
+  /** Where fetched records are. */
+  readonly spool: Spool;
+  readonly unpack: Unpack;
+  readonly writeArrow: (write: (chunks: readonly Uint8Array[]) => Promise<void>) => ArrowWriter;
+}
+
+/** What a plan pins of a topic, and how it is cut into shards. */
+interface PinnedTopic {
+  readonly id: string;
+  /** Bytes of a record, as some of the first are. */
+  readonly bytes: number;
+  readonly partitions: Readonly<Record<string, PinnedPartition>>;
+}
+
+interface PinnedPartition {
+  readonly from: number;
+  readonly to: number;
+  /** That of the leader: after another one, `to` may be an offset of other records. */
+  readonly epoch: number;
+}
+
+/** Where a run ends, and the next one begins. */
+interface Position {
+  readonly id: string;
+  readonly offsets: Readonly<Record<string, readonly [offset: number, epoch: number]>>;
+}
+
+/** A shard should have about as many bytes, and as many rows at least and at most. */
+const shardBytes = 32 * 1024 * 1024;
+const shardRows = { least: 256, most: 128 * 1024 } as const;
+/** What one request fetches. */
+const fetchBytes = 4 * 1024 * 1024;
+const sampleBytes = 256 * 1024;
+
+/** A source of the records of a topic. @param files the source of other files, such as a marker */
+export function topicSource(files: Source, options: TopicOptions): Source {
+  const { topic, cluster, spool } = options;
+  const uri = topicUri(topic);
+  return {
+    readAhead: { files: 2, coalescedFiles: 1, windowBytes: Number.POSITIVE_INFINITY, bytes: 4 * shardBytes },
+    listNames: (folder) => files.listNames(folder),
+    exists: (marker) => files.exists(marker),
+    async list(patterns, wanted = {}) {
+      if (patterns.length !== 1 || patterns[0] !== uri) {
+        return await files.list(patterns);
+      }
+      return listingOf(options, await pin(options, wanted), wanted);
+    },
+    async open(shard) {
+      const place = placeOf(shard.uri, uri);
+      return place === undefined ? await files.open(shard) : openRecords(options, shard, place);
+    },
+    async [Symbol.asyncDispose]() {
+      cluster[Symbol.dispose]();
+      await spool[Symbol.asyncDispose]();
+      await files[Symbol.asyncDispose]();
+    },
+  };
+}
+
+/** Reads what of the topic is wanted: what a plan pins, or what is there now. */
+async function pin(options: TopicOptions, { table, changes }: WantedInput): Promise<PinnedTopic> {
+  const { cluster, topic } = options;
+  const facts = await cluster.topic();
+  if (table !== undefined) {
+    const planned = JSON.parse(table.version) as PinnedTopic;
+    requireSame(topic, { planned: planned.id, now: facts.id });
+    for (const [partition, { to, epoch }] of Object.entries(planned.partitions)) {
+      await requireUncut(options, Number(partition), { to, epoch });
+    }
+    return planned;
+  }
+  const [earliest, stable] = await Promise.all([cluster.offsets("earliest", facts), cluster.offsets("stable", facts)]);
+  const [start, end] = [positionIn(changes?.from), positionIn(changes?.to)];
+  const isNew = start !== undefined && start.id !== facts.id;
+  if (isNew && changes?.onRewrite !== "new_files") {
+    throw rewritten(topic, `it was deleted and made anew after the last run: its id is ${facts.id}, not ${start.id}`);
+  }
+  const partitions: Record<string, PinnedPartition> = {};
+  for (const [partition, { epoch }] of facts.partitions) {
+    const first = earliest.get(partition) ?? 0;
+    const last = end?.offsets[partition] ?? [end === undefined ? (stable.get(partition) ?? first) : first, epoch];
+    const [from = first, epochThen = epoch] = (isNew ? undefined : start?.offsets[partition]) ?? [];
+    if (from < first && changes?.onRewrite !== "new_files") {
+      const lost = `the records of ${first - from} offsets, from ${from} on, were removed from partition ${partition} before a run has read them`;
+      throw rewritten(topic, lost);
+    }
+    if (start !== undefined && !isNew) {
+      await requireUncut(options, partition, { to: from, epoch: epochThen }, rewritten);
+    }
+    const begin = Math.max(from, first);
+    partitions[partition] = { from: begin, to: Math.max(begin, last[0]), epoch: last[1] };
+  }
+  return { id: facts.id, bytes: await recordBytes(options, partitions), partitions };
+}
+
+function positionIn(text: string | null | undefined): Position | undefined {
+  return text === null || text === undefined ? undefined : (JSON.parse(text) as Position);
+}
+
+type Refused = (topic: string, found: string) => JobError;
+
+function rewritten(topic: string, found: string): JobError {
+  return new JobError("INPUT_REWRITTEN", `reading topic ${topic}: ${found}`, {
+    hint: "on_rewrite: new_files reads what is there from now on; or run with --new-run, which reads all of it",
+  });
+}
+
+function changed(topic: string, found: string): JobError {
+  return new JobError("INPUT_CHANGED", `reading topic ${topic}: ${found}`, {
+    hint: "committed spans are kept; give up this run with --new-run, which reads what is there now, and keep records for longer than a run takes",
+  });
+}
+
+/** @throws JobError INPUT_CHANGED where the topic is another one of the same name */
+function requireSame(topic: string, { planned, now }: { readonly planned: string; readonly now: string }): void {
+  if (planned !== now) {
+    throw changed(topic, `it was deleted and made anew: its id is ${now}, planned ${planned}`);
+  }
+}
+
+/** Refuses a partition whose end was cut off: a leader without its last records was elected, and others may have their offsets. */
+async function requireUncut(
+  { cluster, topic }: TopicOptions,
+  partition: number,
+  { to, epoch }: Omit<PinnedPartition, "from">,
+  refused: Refused = changed,
+): Promise<void> {
+  const end = await cluster.endOfEpoch(partition, epoch);
+  if (end >= 0 && end < to) {
+    const found = `partition ${partition} has lost records: those of epoch ${epoch} end at offset ${end}, not ${to}`;
+    throw refused(topic, found);
+  }
+}
+
+/** The bytes of a record, as a sample has them; 0: there is none. */
+async function recordBytes(
+  { cluster }: TopicOptions,
+  partitions: Readonly<Record<string, PinnedPartition>>,
+): Promise<number> {
+  for (const [partition, { from, to }] of Object.entries(partitions)) {
+    if (from < to) {
+      const { records = Buffer.alloc(0) } = await cluster.fetch(Number(partition), from, sampleBytes);
+      const last = records.length < 27 ? from : Number(records.readBigInt64BE(0)) + records.readInt32BE(23);
+      const length = records.length < 27 ? 0 : 12 + records.readInt32BE(8);
+      return Math.ceil(length / Math.max(1, last + 1 - from));
+    }
+  }
+  return 0;
+}
+
+function listingOf(
+  { topic, columns, spool }: TopicOptions,
+  pinned: PinnedTopic,
+  { table, changes }: WantedInput,
+): Listing {
+  const { id, bytes, partitions } = pinned;
+  const size = 2 ** Math.floor(Math.log2(shardBytes / Math.max(1, bytes)));
+  const rows = Math.min(shardRows.most, Math.max(shardRows.least, size));
+  const shards: ListedShard[] = [];
+  for (const [partition, { from, to, epoch }] of Object.entries(partitions)) {
+    for (let start = from; start < to; ) {
+      const end = Math.min(to, (Math.floor(start / rows) + 1) * rows);
+      shards.push({
+        uri: `${topicUri(topic)}/${partition}/${start}-${end}`,
+        sizeBytes: (end - start) * bytes,
+        fingerprint: `${id}:${epoch}`,
+      });
+      start = end;
+    }
+  }
+  const offsets = Object.entries(partitions).map(([partition, { to, epoch }]) => [partition, [to, epoch]] as const);
+  const position: Position = { id, offsets: Object.fromEntries(offsets) };
+  const read: PinnedTable = table ?? {
+    uri: topicUri(topic),
+    at: "latest",
+    format: "kafka",
+    version: JSON.stringify(pinned),
+    removedRows: 0,
+    fields: columns,
+  };
+  const range: Changes | undefined = changes && { ...changes, to: JSON.stringify(position) };
+  return {
+    table: read,
+    changes: range,
+    shards,
+    missingFiles: [],
+    folders: [spool.folder],
+    unmatched: [],
+    missingFolders: [],
+    unreadable: [],
+    tableRoots: [],
+  };
+}
+
+interface ShardPlace {
+  readonly partition: number;
+  readonly from: number;
+  readonly to: number;
+}
+
+/** The place that the URI of a shard names; undefined: it is none of the topic. */
+function placeOf(uri: string, topic: string): ShardPlace | undefined {
+  const [, partition, from, to] = (uri.startsWith(`${topic}/`) && /\/(\d+)\/(\d+)-(\d+)$/.exec(uri)) || [];
+  return to === undefined ? undefined : { partition: Number(partition), from: Number(from), to: Number(to) };
+}
+
+/** How many rows a shard has, by its name. */
+export function rowsOfShard(name: string): number {
+  const { from, to } = placeOf(name, name.replace(/\/\d+\/[^/]*$/, "")) ?? { from: 0, to: 0 };
+  return to - from;
+}
+
+function openRecords(options: TopicOptions, { uri, fingerprint }: ListedShard, place: ShardPlace): OpenShard {
+  const { cluster, spool, topic } = options;
+  const path = spool.newPath();
+  let fetched: Promise<void> | undefined;
+  return {
+    path,
+    name: uri,
+    partitions: new Map(),
+    remote: {
+      fetch: () =>
+        (fetched ??= withSpoolErrors(spool, async () => {
+          await spool.prepare();
+          await fetchShard(options, place, path);
+        })),
+      async forget() {
+        // It is read again as long as it is open.
+      },
+    },
+    async check() {
+      requireSame(topic, { planned: fingerprint.split(":")[0] ?? "", now: (await cluster.topic()).id });
+    },
+    async digest() {
+      await this.remote?.fetch([]);
+      return createHash("sha256")
+        .update(await readFile(path))
+        .digest("hex");
+    },
+    async [Symbol.asyncDispose]() {
+      await fetched?.catch(() => undefined);
+      await rm(path, { force: true });
+    },
+  };
+}
+
+/** Fetches the records of a shard into a file. It ends when the last offset is reached, of which there need be no record. */
+async function fetchShard(options: TopicOptions, { partition, from, to }: ShardPlace, path: string): Promise<void> {
+  const { cluster, columns, topic, unpack, writeArrow } = options;
+  await using file = await openFile(path, "wx", 0o600);
+  let at = 0;
+  const writer = writeArrow(async (chunks) => {
+    for (const chunk of chunks) {
+      await writeAll(file, chunk, at);
+      at += chunk.length;
+    }
+  });
+  await writer.begin(topicColumns(columns));
+  const rows = recordRows(columns, partition, from);
+  for (let next = from; next < to; ) {
+    const fetched = await cluster.fetch(partition, next, fetchBytes);
+    if (fetched.records === undefined || fetched.logStart > next) {
+      const gone = Math.min(to, Math.max(next, fetched.logStart)) - next;
+      throw changed(
+        topic,
+        gone > 0
+          ? `the records of ${gone} offsets, from ${next} on, were removed from partition ${partition} after the run was planned`
+          : `partition ${partition} has no offset ${next} any more`,
+      );
+    }
+    const reached = readRecords(topic, partition, () => visitRecords(fetched, { from: next, to, unpack }, rows));
+    if (reached === next) {
+      throw new JobError(
+        "SHARD_CORRUPT",
+        `reading topic ${topic}: partition ${partition}: no whole batch at offset ${next}`,
+      );
+    }
+    next = Math.min(to, reached);
+    rows.fillTo(next);
+    for (const batch of rows.take(next === to)) {
+      await writer.write(batch);
+    }
+  }
+  await writer.end();
+}
+
+function readRecords(topic: string, partition: number, work: () => number): number {
+  try {
+    return work();
+  } catch (error) {
+    throw error instanceof RangeError
+      ? new JobError("SHARD_CORRUPT", `reading topic ${topic}: partition ${partition}: ${messageOf(error)}`, {
+          hint: "the broker's copy is damaged, or of a kind that is not read",
+          cause: error,
+        })
+      : error;
+  }
+}

@@ -1,0 +1,467 @@
+import { readdir, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { afterAll, beforeAll, describe, expect, test } from "vitest";
+import { runCli, runCommand } from "../support/cli.js";
+import { scratch } from "../support/job.js";
+import { type Broker, missing, type SentRecord, skipped, startBroker, user } from "../support/kafka.js";
+import { writeModel } from "../support/onnx.js";
+import { outputRows } from "../support/output.js";
+import { rejectLines } from "../support/rejects.js";
+import { randomOf } from "../support/random.js";
+import { torture } from "../support/torture.js";
+import { until } from "../support/waiting.js";
+
+let broker: Broker;
+beforeAll(async () => {
+  if (missing === undefined) {
+    broker = await startBroker();
+  }
+}, 120_000);
+afterAll(async () => {
+  await broker?.[Symbol.asyncDispose]();
+});
+
+const columns = { id: "int64", x: "float64", name: "text", day: "date", ok: "bool" };
+
+async function writeJob(topic: string, input: object = {}, more: object = {}, kafka: object = {}): Promise<string> {
+  await writeModel(join(scratch.path, "model.onnx"), {
+    inputs: [{ name: "x", dtype: "float64", shape: ["N", 1] }],
+    outputs: [{ name: "score", dtype: "float64", shape: ["N", 1] }],
+    nodes: [{ op: "Identity", from: ["x"], to: "score" }],
+  });
+  const spec = {
+    version: 1,
+    name: "stream",
+    input: { kafka: { brokers: [broker.address], topic, columns, ...kafka }, ...input },
+    model: { path: "model.onnx", inputs: { x: ["x"] } },
+    output: {
+      columns: [...Object.keys(columns), "_key", "_timestamp", "_offset", "_partition"],
+      parquet: { path: "out" },
+    },
+    commit_rows: 40,
+    on_bad_row: "reject",
+    max_rejects: "100%",
+    retry: { max_seconds: 2 },
+    ...more,
+  };
+  const path = join(scratch.path, "job.yaml");
+  await writeFile(path, JSON.stringify(spec));
+  return path;
+}
+
+interface Ran {
+  readonly code: number | null;
+  readonly stderr: string;
+  readonly report: Readonly<Record<string, unknown>>;
+}
+
+async function run(spec: string, ...options: readonly string[]): Promise<Ran> {
+  const { code, stdout, stderr } = await runCommand(["run", spec, "--json", "--no-progress", ...options]);
+  return { code, stderr, report: reportIn(stdout) };
+}
+
+function reportIn(stdout: string): Readonly<Record<string, unknown>> {
+  return JSON.parse(stdout.trim().split("\n").at(-1) || "{}") as Readonly<Record<string, unknown>>;
+}
+
+function values(start: number, length: number): SentRecord[] {
+  return Array.from({ length }, (_, index) => {
+    const id = start + index;
+    const value = { id, x: id / 4, name: `n${id} é`, day: "2026-11-30", ok: id % 2 === 0, other: [1, { a: null }] };
+    return [`k${id}`, JSON.stringify(value)];
+  });
+}
+
+/** Rows of all runs as [partition, offset, key, id, score], in order. */
+async function scored(folder = "out"): Promise<unknown[][]> {
+  const rows = await outputRows(join(scratch.path, folder));
+  return inOrder(
+    rows.map((row) => [
+      Number(row["_partition"]),
+      Number(row["_offset"]),
+      row["_key"],
+      Number(row["id"]),
+      Number(row["score"]),
+    ]),
+  );
+}
+
+/** The same of what another client reads: records that are committed and have a good value. */
+async function committed(topic: string): Promise<unknown[][]> {
+  const records = await broker.read(topic);
+  return inOrder(
+    records.flatMap(([partition, offset, key, value]) => {
+      const { id, x } = JSON.parse(value ?? "null") as { id: number; x: number };
+      return [[partition, offset, key, id, x]];
+    }),
+  );
+}
+
+function inOrder(rows: unknown[][]): unknown[][] {
+  return rows.toSorted((one, other) => Number(one[0]) - Number(other[0]) || Number(one[1]) - Number(other[1]));
+}
+
+describe.skipIf(missing !== undefined)(`a topic of Kafka${skipped}`, () => {
+  test("is read up to its last committed record, without those of aborted transactions", async () => {
+    await broker.act("create", "committed", 3, {});
+    await broker.act("send", "committed", 0, values(0, 50));
+    await broker.act("transaction", "committed", 0, values(50, 60), "abort");
+    await broker.act("transaction", "committed", 0, values(110, 30), "commit");
+    await broker.act("transaction", "committed", 1, values(140, 30), "commit");
+    await broker.act("transaction", "committed", 1, values(170, 70), "abort");
+    const spec = await writeJob("committed");
+    const ran = await run(spec);
+    expect(ran, ran.stderr).toMatchObject({ code: 0, report: { rows_scored: 110, rows_filtered: 134 } });
+    expect(await scored()).toEqual(await committed("committed"));
+    const [first] = await outputRows(join(scratch.path, "out"));
+    expect(first).toMatchObject({ name: "n0 é", ok: true });
+    expect(String(first?.["day"])).toContain("2026-11-30");
+    const [, , , , time] = (await broker.read("committed"))[0] ?? [];
+    expect(new Date(String(first?.["_timestamp"])).getTime()).toBe(time);
+    expect(await run(spec)).toMatchObject({ code: 0, report: { status: "already_complete" } });
+  });
+
+  test("has bad rows where a value is no JSON or of another type, and none where a record deletes its key", async () => {
+    await broker.act("create", "bad", 1, {});
+    await broker.act("send", "bad", 0, [
+      ...values(0, 1),
+      ["k", "no json"],
+      ["k", '{"id": 1, "x": 2,}'],
+      ["k", '{"id": "1", "x": 2}'],
+      ["k", '{"id": 1, "x": "2"}'],
+      ["k", '{"id": 1.5, "x": 2}'],
+      ["k", '{"id": 1, "x": 2, "day": "2026-02-30"}'],
+      ["k", '{"id": 1, "x": 2, "ok": 1}'],
+      ["k", '{"id": 1, "x": null}'],
+      ["k", '{"x": 2}'],
+      ["k", null],
+      [null, '{"id": 9223372036854775807, "x": 1e2, "name": "\\u00e9\\"", "x": 0.1}'],
+    ]);
+    const failed = await run(
+      await writeJob("bad", {}, { on_bad_row: "fail", output: { columns: [], parquet: { path: "no" } } }),
+    );
+    expect(failed).toMatchObject({ code: 65, report: { code: "BAD_ROW" } });
+    expect(failed.stderr).toMatch(/kafka:bad\/0\/0-12: row 1: it is no JSON object: no json$/m);
+    const ran = await run(await writeJob("bad"));
+    expect(ran, ran.stderr).toMatchObject({ code: 0, report: { rows_scored: 3, rows_rejected: 8, rows_filtered: 1 } });
+    const rows = await outputRows(join(scratch.path, "out"));
+    expect(
+      rows.map(({ _key, id, name, score }) => [_key, typeof id === "bigint" ? String(id) : id, name, score]),
+    ).toEqual([
+      ["k0", "0", "n0 é", 0],
+      ["k", null, null, 2],
+      [null, "9223372036854775807", 'é"', 0.1],
+    ]);
+    const rejects = await rejectLines(join(scratch.path, "out"));
+    expect(rejects.map(({ row, value }) => `${String(row)} ${String(value)}`)).toEqual([
+      expect.stringMatching(/^1 .*no JSON object: no json/),
+      expect.stringMatching(/^2 .*no JSON from byte 17/),
+      expect.stringMatching(/^3 .*id is no int64: "1"/),
+      expect.stringMatching(/^4 .*x is no float64: "2"/),
+      expect.stringMatching(/^5 .*id is no int64: 1.5/),
+      expect.stringMatching(/^6 .*day is no date/),
+      expect.stringMatching(/^7 .*ok is no bool: 1/),
+      "8 null",
+    ]);
+  });
+
+  test.each(["gzip", "snappy", "lz4", "zstd"])("may be packed with %s, by a client or the broker", async (codec) => {
+    const topic = `packed-${codec}`;
+    await broker.act("create", topic, 2, {});
+    await broker.act("create", `${topic}-by-broker`, 2, { "compression.type": codec });
+    for (const name of [topic, `${topic}-by-broker`]) {
+      await broker.act("send", name, 0, values(0, 1500), name === topic ? codec : "none");
+      const ran = await run(
+        await writeJob(
+          name,
+          {},
+          { output: { columns: ["id", "_key", "_offset", "_partition"], parquet: { path: name } }, commit_rows: 2000 },
+        ),
+      );
+      expect(ran, ran.stderr).toMatchObject({ code: 0, report: { rows_scored: 1500 } });
+      expect(await scored(name)).toEqual(await committed(name));
+    }
+  });
+
+  test("is read by those who may, over connections that are encrypted or not", async () => {
+    await broker.act("create", "guarded", 1, {});
+    await broker.act("send", "guarded", 0, values(0, 10));
+    const logins = ["plain", "scram-sha-256", "scram-sha-512"].map((mechanism) => ({
+      brokers: [broker.guarded],
+      sasl: { mechanism, username: user.name, password: user.password },
+    }));
+    const places = [...logins, { brokers: [broker.encrypted], tls: { ca: broker.ca } }];
+    for (const [index, place] of places.entries()) {
+      const output = { columns: ["id", "_key", "_offset", "_partition"], parquet: { path: `out${index}` } };
+      const ran = await run(await writeJob("guarded", {}, { output }, place));
+      expect(ran, ran.stderr).toMatchObject({ code: 0, report: { rows_scored: 10 } });
+    }
+    for (const mechanism of ["plain", "scram-sha-256"]) {
+      const sasl = { mechanism, username: user.name, password: "another-password" };
+      const refused = await run(await writeJob("guarded", {}, {}, { brokers: [broker.guarded], sasl }));
+      expect(refused).toMatchObject({ code: 64, report: { code: "PERMISSION" } });
+      expect(refused.stderr).not.toContain("another-password");
+    }
+    const unencrypted = await run(await writeJob("guarded", {}, {}, { brokers: [broker.encrypted], tls: true }));
+    expect(unencrypted).toMatchObject({ code: 64, report: { code: "PERMISSION" } });
+  });
+
+  test("must be there, at brokers that answer", async () => {
+    expect(await run(await writeJob("nowhere"))).toMatchObject({ code: 64, report: { code: "FILE_MISSING" } });
+    const silent = await run(await writeJob("nowhere", {}, {}, { brokers: ["127.0.0.1:1"] }));
+    expect(silent).toMatchObject({ code: 75, report: { code: "NETWORK" } });
+    await broker.act("create", "empty", 2, {});
+    expect(await run(await writeJob("empty"))).toMatchObject({ code: 75, report: { code: "INPUT_NOT_READY" } });
+  });
+
+  test("has no rows where its records were compacted", async () => {
+    const settings = { "cleanup.policy": "compact", "segment.ms": "100", "min.cleanable.dirty.ratio": "0.01" };
+    await broker.act("create", "compacted", 1, settings);
+    for (let round = 0; round < 4; round += 1) {
+      const records = values(round * 100, 100).map(([, value], index): SentRecord => [`k${index}`, value]);
+      await broker.act("send", "compacted", 0, records);
+    }
+    let round = 400;
+    await until(async () => {
+      await broker.act("send", "compacted", 0, values(round, 1)); // the newest segment is not compacted
+      round += 1;
+      return (await broker.read("compacted")).length < 300;
+    }, 200);
+    const ran = await run(await writeJob("compacted"));
+    expect(ran, ran.stderr).toMatchObject({ code: 0 });
+    const rows = await scored();
+    expect(Number(ran.report["rows_filtered"])).toBeGreaterThan(100);
+    // It may be compacted further between both reads.
+    expect(rows).toEqual(expect.arrayContaining(await committed("compacted")));
+  }, 60_000);
+
+  test("is shared out among workers", async () => {
+    await broker.act("create", "shared", 3, {});
+    for (const partition of [0, 1, 2]) {
+      await broker.act("send", "shared", partition, values(partition * 200, 200));
+    }
+    const spec = await writeJob("shared");
+    const args = ["run", spec, "--json", "--no-progress", "--worker"];
+    const workers = await Promise.all([runCli([...args, "0/2"]), runCli([...args, "1/2"])]);
+    expect(workers.map(({ code, stderr }) => [code, stderr.includes("error")])).toEqual([
+      [0, false],
+      [0, false],
+    ]);
+    expect(await scored()).toEqual(await committed("shared"));
+  });
+});
+
+describe.skipIf(missing !== undefined)(`runs with input.since of a topic${skipped}`, () => {
+  const since = { since: "last_run" };
+
+  test("each read what came after the last one, of new partitions too", async () => {
+    await broker.act("create", "growing", 2, {});
+    const spec = await writeJob("growing", since);
+    expect(await run(spec)).toMatchObject({ code: 0, report: { status: "nothing_new" } });
+    await broker.act("send", "growing", 0, values(0, 100));
+    expect(await run(spec)).toMatchObject({ code: 0, report: { rows_scored: 100 } });
+    expect(await run(spec)).toMatchObject({ code: 0, report: { status: "nothing_new" } });
+
+    await broker.act("partitions", "growing", 3);
+    await broker.act("transaction", "growing", 2, values(100, 50), "commit");
+    await broker.act("transaction", "growing", 0, values(150, 50), "abort");
+    await broker.act("send", "growing", 1, values(200, 20));
+    // Records of a transaction that is still open are read by the run after its end.
+    await broker.act("transaction", "growing", 1, values(220, 20), "later");
+    const twice = await Promise.all([runCli(["run", spec, "--no-progress"]), runCli(["run", spec, "--no-progress"])]);
+    expect(
+      twice.map(({ code }) => code),
+      twice[0]?.stderr,
+    ).toEqual([0, 0]);
+    expect(await allScored()).toHaveLength(170);
+
+    await broker.act("end", "later");
+    expect(await run(spec)).toMatchObject({ code: 0, report: { rows_scored: 20 } });
+    expect(await run(spec)).toMatchObject({ code: 0, report: { status: "nothing_new" } });
+    expect(await allScored()).toEqual(await committed("growing"));
+  });
+
+  test.skipIf(!torture)(
+    "go on when a leader has gone and another one comes, also in the middle of a run",
+    async () => {
+      await broker.act("create", "led", 2, {});
+      const spec = await writeJob("led", since, { commit_rows: 200, retry: { max_seconds: 90 } });
+      for (let batch = 0; batch < 10; batch += 1) {
+        await broker.act("send", "led", batch % 2, values(batch * 1000, 1000));
+      }
+      let restarted: Promise<void> | undefined;
+      const { code, stderr } = await runCli(["run", spec, "--no-progress"], {
+        onStart() {
+          restarted = until(async () => (await partsOfLast()) > 0, 1).then(() => broker.restart());
+        },
+      });
+      await restarted;
+      expect(code, stderr).toBe(0);
+      await broker.act("send", "led", 0, values(10_000, 100));
+      const next = await run(spec);
+      expect(next, next.stderr).toMatchObject({ code: 0, report: { rows_scored: 100 } });
+      expect(await allScored()).toEqual(await committed("led"));
+    },
+    120_000,
+  );
+
+  test("end with 66 where records were removed, or the topic made anew, before they were read", async () => {
+    await broker.act("create", "shrinking", 1, {});
+    await broker.act("send", "shrinking", 0, values(0, 100));
+    const spec = await writeJob("shrinking", since);
+    expect(await run(spec)).toMatchObject({ code: 0 });
+    await broker.act("send", "shrinking", 0, values(100, 50));
+    await broker.act("expire", "shrinking", 0, 130);
+    const expired = await run(spec);
+    expect(expired, expired.stderr).toMatchObject({ code: 66, report: { code: "INPUT_REWRITTEN" } });
+    expect(expired.stderr).toMatch(/30 offsets, from 100 on[^]*new_files[^]*--new-run/);
+    const onwards = await writeJob("shrinking", { ...since, on_rewrite: "new_files" });
+    expect(await run(onwards)).toMatchObject({ code: 0, report: { rows_scored: 20 } });
+
+    await broker.act("drop", "shrinking");
+    await remade("shrinking");
+    await broker.act("send", "shrinking", 0, values(500, 10));
+    expect(await run(await writeJob("shrinking", since))).toMatchObject({
+      code: 66,
+      report: { code: "INPUT_REWRITTEN" },
+    });
+    expect(await run(onwards)).toMatchObject({ code: 66 }); // the same file: it says fail again
+    const again = await writeJob("shrinking", { ...since, on_rewrite: "new_files" });
+    expect(await run(again)).toMatchObject({ code: 0, report: { rows_scored: 10 } });
+    expect((await allScored()).map(([, , , id]) => Number(id)).toSorted((one, other) => one - other)).toEqual([
+      ...range(0, 100),
+      ...range(130, 150),
+      ...range(500, 510),
+    ]);
+  });
+
+  test("are continued with the offsets that they were planned with, or refused", async () => {
+    await broker.act("create", "resumed", 1, {});
+    await broker.act("send", "resumed", 0, values(0, 400));
+    const spec = await writeJob("resumed", since, { commit_rows: 50 });
+    const stopped = await stopAfterPart(spec);
+    expect(stopped).toBeGreaterThan(0);
+    await broker.act("send", "resumed", 0, values(400, 100));
+    const other = await writeJob("resumed", since, { commit_rows: 50 }, { columns: { ...columns, ok: "text" } });
+    expect(await run(other)).toMatchObject({ code: 66, report: { code: "PLAN_CHANGED" } });
+    await writeJob("resumed", since, { commit_rows: 50 });
+    const resumed = await run(spec);
+    expect(resumed, resumed.stderr).toMatchObject({ code: 0, report: { rows_planned: 400 } });
+    expect(resumed.report["spans_resumed"]).toBeGreaterThan(0);
+    expect(await run(spec)).toMatchObject({ code: 0, report: { rows_scored: 100 } });
+    expect(await allScored()).toEqual(await committed("resumed"));
+
+    await broker.act("send", "resumed", 0, values(500, 400));
+    await stopAfterPart(spec);
+    await broker.act("expire", "resumed", 0, 890);
+    const expired = await run(spec);
+    expect(expired, expired.stderr).toMatchObject({ code: 66, report: { code: "INPUT_CHANGED" } });
+    await broker.act("drop", "resumed");
+    await remade("resumed");
+    await broker.act("send", "resumed", 0, values(0, 900));
+    const remadeTopic = await run(spec);
+    expect(remadeTopic, remadeTopic.stderr).toMatchObject({ code: 66, report: { code: "INPUT_CHANGED" } });
+    expect(remadeTopic.stderr).toContain("made anew");
+  });
+});
+
+/** Runs of a chain, how many of them are killed, and the most records that are sent before each. */
+const { ticks, kills, most } = torture ? { ticks: 30, kills: 20, most: 5000 } : { ticks: 5, kills: 3, most: 300 };
+
+test.skipIf(missing !== undefined)(
+  `a chain of runs reads each committed record of a topic once, some of them killed, two at once, or of two workers${skipped}`,
+  async () => {
+    const random = randomOf(11);
+    const upTo = (limit: number): number => Math.floor(random() * limit);
+    await broker.act("create", "lived", 1, {});
+    const spec = await writeJob("lived", { since: "last_run" }, { commit_rows: torture ? 1000 : 100 });
+    let [partitions, sent, killed] = [1, 0, 0];
+    const tick = async (isKilled: boolean, ...options: readonly string[]): Promise<void> => {
+      const ran = await runCli(["run", spec, "--no-progress", ...options], {
+        onStart(child) {
+          if (isKilled) {
+            setTimeout(() => child.kill("SIGKILL"), 300 + random() * 700);
+          }
+        },
+      });
+      expect([0, 137, null], ran.stderr).toContain(ran.code);
+    };
+    for (let round = 0; round < ticks; round += 1) {
+      if (random() < 0.2) {
+        partitions += 1;
+        await broker.act("partitions", "lived", partitions);
+      }
+      for (let batch = 0; batch < 3; batch += 1) {
+        const records = values(sent, upTo(most));
+        sent += records.length;
+        const end = ["commit", "abort", "send"][upTo(3)] ?? "";
+        const args = ["lived", upTo(partitions), records];
+        await (end === "send" ? broker.act("send", ...args) : broker.act("transaction", ...args, end));
+      }
+      const isKilled = kills - killed >= ticks - round || random() < kills / ticks;
+      killed += isKilled ? 1 : 0;
+      const ways = [
+        [[]],
+        [[], []],
+        [
+          ["--worker", "0/2"],
+          ["--worker", "1/2"],
+        ],
+      ];
+      const way = ways[upTo(3)] ?? [];
+      await Promise.all(way.map((options, index) => tick(isKilled && index === 0, ...options)));
+    }
+    await tick(false); // what the last one has left open
+    await tick(false);
+    expect(killed).toBeGreaterThanOrEqual(Math.min(kills, 2));
+    expect(await allScored()).toEqual(await committed("lived"));
+  },
+  torture ? 1_200_000 : 120_000,
+);
+
+/** A topic may be made again some time after it is dropped. */
+async function remade(topic: string): Promise<void> {
+  await until(
+    async () =>
+      await broker.act("create", topic, 1, {}).then(
+        () => true,
+        () => false,
+      ),
+    100,
+  );
+}
+
+function range(start: number, end: number): number[] {
+  return Array.from({ length: end - start }, (_, index) => start + index);
+}
+
+/** The rows of all runs of a chain. */
+async function allScored(): Promise<unknown[][]> {
+  const names = await readdir(join(scratch.path, "out"));
+  const rows = await Promise.all(
+    names.filter((name) => name.startsWith("run=")).map((name) => scored(join("out", name))),
+  );
+  return inOrder(rows.flat());
+}
+
+/** The parts of the last run of a chain; 0: it is complete. */
+async function partsOfLast(): Promise<number> {
+  const folders = (await namesIn(join(scratch.path, "out"))).filter((name) => name.startsWith("run="));
+  const last = folders.toSorted().at(-1) ?? "";
+  const names = await namesIn(join(scratch.path, "out", last));
+  return names.includes("_SUCCESS") ? 0 : names.filter((name) => name.endsWith(".parquet")).length;
+}
+
+/** Kills a run when it has committed a span. Returns how many it has committed. */
+async function stopAfterPart(spec: string): Promise<number> {
+  await runCli(["run", spec, "--no-progress"], {
+    onStart(child) {
+      void until(async () => (await partsOfLast()) > 0, 1).then(() => child.kill("SIGKILL"));
+    },
+  });
+  return await partsOfLast();
+}
+
+async function namesIn(folder: string): Promise<readonly string[]> {
+  return await readdir(folder).catch(() => []);
+}

@@ -1,0 +1,117 @@
+import { describe, expect, test } from "vitest";
+import type { FetchedRecords } from "#src/sources/kafka/cluster.js";
+import { visitRecords } from "#src/sources/kafka/records.js";
+
+/** CRC-32C, bit by bit. */
+function crc32c(bytes: Buffer): number {
+  let value = 0xffff_ffff;
+  for (const byte of bytes) {
+    value ^= byte;
+    for (let bit = 0; bit < 8; bit += 1) {
+      value = (value & 1) === 0 ? value >>> 1 : (value >>> 1) ^ 0x82f6_3b78;
+    }
+  }
+  return ~value >>> 0;
+}
+
+interface Made {
+  readonly base: number;
+  readonly values: readonly string[];
+  readonly producer?: number;
+  /** 16: of a transaction; 32: a marker. */
+  readonly attributes?: number;
+  /** Offsets after the last record that the batch had before it was compacted. */
+  readonly gone?: number;
+}
+
+function batch({ base, values, producer = -1, attributes = 0, gone = 0 }: Made): Buffer {
+  const small = (value: number): number => value * 2; // a varint of up to 63
+  const records = values.map((value, index) => {
+    const body = [0, small(0), small(index), small(2), 0x6b, 0x31, small(value.length), ...Buffer.from(value), 0];
+    return Buffer.from([small(body.length), ...body]);
+  });
+  const rest = Buffer.alloc(40);
+  rest.writeInt16BE(attributes, 0);
+  rest.writeInt32BE(values.length - 1 + gone, 2);
+  rest.writeBigInt64BE(1000n, 6);
+  rest.writeBigInt64BE(BigInt(producer), 22);
+  rest.writeInt32BE(values.length, 36);
+  const checked = Buffer.concat([rest, ...records]);
+  const head = Buffer.alloc(21);
+  head.writeBigInt64BE(BigInt(base), 0);
+  head.writeInt32BE(9 + checked.length, 8);
+  head.writeInt8(2, 16);
+  head.writeUInt32BE(crc32c(checked), 17);
+  return Buffer.concat([head, checked]);
+}
+
+const marker = (base: number, producer: number, type: number): Buffer => {
+  const made = batch({ base, values: [""], producer, attributes: 48 });
+  const at = 61 + 5; // the key, in place of "k1"
+  const key = Buffer.concat([made.subarray(0, at), Buffer.from([0, type]), made.subarray(at + 2)]);
+  // A key of four bytes: version, then type.
+  const longer = Buffer.concat([key.subarray(0, at - 1), Buffer.from([8, 0, 0, 0, type]), key.subarray(at + 2)]);
+  longer[61] = (longer[61] ?? 0) + 4;
+  longer.writeInt32BE(longer.length - 12, 8);
+  longer.writeUInt32BE(crc32c(longer.subarray(21)), 17);
+  return longer;
+};
+
+function visit(
+  batches: readonly Buffer[],
+  aborted: FetchedRecords["aborted"] = [],
+  { from = 0, to = 100 } = {},
+): { readonly seen: readonly string[]; readonly next: number } {
+  const seen: string[] = [];
+  const fetched = { logStart: 0, lastStable: to, aborted, records: Buffer.concat(batches) };
+  const unpack = (): Uint8Array => new Uint8Array(0);
+  const next = visitRecords(
+    fetched,
+    { from, to, unpack },
+    {
+      record(bytes, offset, timestampMs, keyStart, keyEnd, valueStart, valueEnd) {
+        const [key, value] = [bytes.toString("utf8", keyStart, keyEnd), bytes.toString("utf8", valueStart, valueEnd)];
+        seen.push(`${offset} ${key} ${value} ${timestampMs}`);
+      },
+    },
+  );
+  return { seen, next };
+}
+
+describe("records of Kafka", () => {
+  test("are those from one offset to another; a batch that is cut off comes again", () => {
+    const all = [batch({ base: 0, values: ["a", "b", "c"] }), batch({ base: 7, values: ["d"], gone: 2 })];
+    expect(visit(all)).toEqual({ seen: ["0 k1 a 1000", "1 k1 b 1000", "2 k1 c 1000", "7 k1 d 1000"], next: 10 });
+    expect(visit(all, [], { from: 1, to: 2 })).toEqual({ seen: ["1 k1 b 1000"], next: 3 });
+    const cut = Buffer.concat(all).subarray(0, -1);
+    expect(visit([cut]).next).toBe(3);
+    expect(visit([cut.subarray(0, 20)]).next).toBe(0);
+  });
+
+  test("of an aborted transaction are left out up to its marker, and no others", () => {
+    const batches = [
+      batch({ base: 0, values: ["a"], producer: 1, attributes: 16 }),
+      batch({ base: 1, values: ["b"], producer: 2, attributes: 16 }),
+      marker(2, 1, 0),
+      batch({ base: 3, values: ["c"], producer: 1, attributes: 16 }),
+      marker(4, 2, 1),
+      marker(5, 1, 1),
+    ];
+    expect(visit(batches, [{ producer: 1n, first: 0 }])).toEqual({ seen: ["1 k1 b 1000", "3 k1 c 1000"], next: 6 });
+    expect(
+      visit(batches, [
+        { producer: 1n, first: 3 },
+        { producer: 2n, first: 1 },
+      ]).seen,
+    ).toEqual(["0 k1 a 1000"]);
+  });
+
+  test("are refused where a bit is wrong", () => {
+    const whole = batch({ base: 0, values: ["abc", "def"] });
+    for (let at = 21; at < whole.length; at += 1) {
+      const damaged = Buffer.from(whole);
+      damaged[at] = (damaged[at] ?? 0) ^ (1 << (at % 8));
+      expect(() => visit([damaged]), `byte ${at}`).toThrow(/checksum/);
+    }
+  });
+});

@@ -1,0 +1,219 @@
+import { type ChildProcess, type ChildProcessWithoutNullStreams, spawn, spawnSync } from "node:child_process";
+import { randomBytes } from "node:crypto";
+import { copyFileSync, mkdtempSync, openSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { connect } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { createInterface } from "node:readline";
+import { buildOnce, cacheFolder } from "./build-once.mjs";
+import { projectFolder } from "./cli.js";
+import { pythonTools } from "./python-tools.js";
+import { freePort } from "./s3-server.mjs";
+import { until } from "./waiting.js";
+
+const scripts = join(projectFolder, "test/support/kafka");
+const tools = pythonTools("kafka", ["confluent-kafka==2.16.1"]);
+const jars = join(cacheFolder("kafka-4.1.0"), "jars");
+
+/** Why there is no broker; undefined: there is one. */
+export const missing = tools.missing ?? findBroker();
+export const skipped = missing === undefined ? "" : ` (skipped: ${missing.split("\n")[0]})`;
+
+function findBroker(): string | undefined {
+  return buildOnce(jars, (making) => {
+    if (spawnSync("java", ["-version"]).status !== 0 || spawnSync("mvn", ["-version"]).status !== 0) {
+      return "a broker of Kafka needs Java and Maven";
+    }
+    console.warn(`fetching Kafka into ${jars}: once, 43 MB`);
+    copyFileSync(join(scripts, "pom.xml"), join(making, "pom.xml"));
+    const args = ["-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory=jars"];
+    const fetched = spawnSync("mvn", args, { cwd: making, encoding: "utf8" });
+    if (fetched.status !== 0) {
+      return `mvn failed: ${fetched.stdout.slice(-300)}`;
+    }
+    renameSync(join(making, "jars"), jars);
+    return undefined;
+  });
+}
+
+export type SentRecord = readonly [key: string | null, value: string | null];
+export type ReadRecord = readonly [
+  partition: number,
+  offset: number,
+  key: string | null,
+  value: string | null,
+  timeMs: number,
+];
+
+/** A broker with a cluster of its own, and a program that does what is asked of it with another client. */
+export interface Broker extends AsyncDisposable {
+  /** Takes anyone. */
+  readonly address: string;
+  /** Takes users that log in. */
+  readonly guarded: string;
+  /** Encrypted; its authority is in the file `ca`. */
+  readonly encrypted: string;
+  readonly ca: string;
+  act(act: string, ...args: readonly unknown[]): Promise<unknown>;
+  /** Kills the broker, and starts it again with what it has stored: it is a new leader then. */
+  restart(): Promise<void>;
+  read(topic: string): Promise<readonly ReadRecord[]>;
+}
+
+/** Who may log in to `guarded`. */
+export const user = { name: "alice", password: "a-password-of-tests" };
+
+export async function startBroker(): Promise<Broker> {
+  const folder = mkdtempSync(join(tmpdir(), "infer-batch-kafka-"));
+  const ports = [await freePort(), await freePort(), await freePort(), await freePort()];
+  const [plain, guarded, encrypted, controller] = ports.map((port) => `127.0.0.1:${port}`);
+  makeCertificate(folder);
+  const settings = join(folder, "server.properties");
+  writeFileSync(
+    settings,
+    settingsOf({ folder, plain, guarded, encrypted, controller } as Readonly<Record<string, string>>),
+  );
+  const log = join(folder, "log");
+  const out = openSync(log, "a");
+  const java = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx384m", `-Dkafka.logs.dir=${folder}`];
+  const id = randomBytes(16).toString("base64url");
+  const scram = ["SCRAM-SHA-256", "SCRAM-SHA-512"].flatMap((name) => [
+    "--add-scram",
+    `${name}=[name=${user.name},password=${user.password}]`,
+  ]);
+  const format = ["kafka.tools.StorageTool", "format", "--standalone", "-t", id, "-c", settings, ...scram];
+  const formatted = spawnSync("java", [...java, "-cp", join(jars, "*"), ...format], { encoding: "utf8" });
+  if (formatted.status !== 0) {
+    throw new Error(`the broker's folder was not made: ${formatted.stdout}${formatted.stderr}`);
+  }
+  const launch = async (): Promise<ChildProcess> => {
+    const child = spawn("java", [...java, "-cp", join(jars, "*"), "kafka.Kafka", settings], {
+      stdio: ["ignore", out, out],
+    });
+    await until(async () => {
+      if (child.exitCode !== null) {
+        throw new Error(`the broker did not start: ${readFileSync(log, "utf8")}`);
+      }
+      return await answers(ports[0] ?? 0);
+    });
+    return child;
+  };
+  let broker = await launch();
+  const last = (): void => void broker.kill("SIGKILL");
+  process.on("exit", last);
+  const actor = startActor(plain ?? "");
+  await actor.line();
+  return {
+    address: plain ?? "",
+    guarded: guarded ?? "",
+    encrypted: encrypted ?? "",
+    ca: join(folder, "cert.pem"),
+    act: actor.act,
+    async restart() {
+      await ended(broker);
+      broker = await launch();
+    },
+    read: async (topic) => (await actor.act("read", topic)) as readonly ReadRecord[],
+    async [Symbol.asyncDispose]() {
+      await Promise.all([ended(actor.child), ended(broker)]);
+      process.off("exit", last);
+      rmSync(folder, { recursive: true, force: true });
+    },
+  };
+}
+
+function settingsOf(where: Readonly<Record<string, string>>): string {
+  const { folder, plain, guarded, encrypted, controller } = where;
+  const listeners = `PLAINTEXT://${plain},GUARDED://${guarded},ENCRYPTED://${encrypted}`;
+  const login = "org.apache.kafka.common.security";
+  return `process.roles=broker,controller
+node.id=1
+controller.quorum.bootstrap.servers=${controller}
+listeners=${listeners},CONTROLLER://${controller}
+advertised.listeners=${listeners},CONTROLLER://${controller}
+controller.listener.names=CONTROLLER
+inter.broker.listener.name=PLAINTEXT
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,GUARDED:SASL_PLAINTEXT,ENCRYPTED:SSL
+listener.name.guarded.sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512
+listener.name.guarded.plain.sasl.jaas.config=${login}.plain.PlainLoginModule required user_${user.name}="${user.password}";
+listener.name.guarded.scram-sha-256.sasl.jaas.config=${login}.scram.ScramLoginModule required;
+listener.name.guarded.scram-sha-512.sasl.jaas.config=${login}.scram.ScramLoginModule required;
+listener.name.encrypted.ssl.keystore.type=PEM
+listener.name.encrypted.ssl.keystore.location=${folder}/both.pem
+log.dirs=${folder}/data
+num.network.threads=1
+num.io.threads=2
+log.cleaner.backoff.ms=200
+offsets.topic.replication.factor=1
+offsets.topic.num.partitions=1
+transaction.state.log.replication.factor=1
+transaction.state.log.min.isr=1
+transaction.state.log.num.partitions=1
+group.initial.rebalance.delay.ms=0
+auto.create.topics.enable=false
+`;
+}
+
+function makeCertificate(folder: string): void {
+  const [key, cert] = [join(folder, "key.pem"), join(folder, "cert.pem")];
+  const subject = ["-subj", "/CN=127.0.0.1", "-addext", "subjectAltName=IP:127.0.0.1"];
+  const args = ["req", "-x509", "-newkey", "rsa:2048", "-nodes", "-days", "2", "-keyout", key, "-out", cert];
+  const made = spawnSync("openssl", [...args, ...subject], { encoding: "utf8" });
+  if (made.status !== 0) {
+    throw new Error(`openssl failed: ${made.stderr}`);
+  }
+  writeFileSync(join(folder, "both.pem"), readFileSync(key, "utf8") + readFileSync(cert, "utf8"));
+}
+
+function answers(port: number): Promise<boolean> {
+  return new Promise((resolve) => {
+    const socket = connect({ host: "127.0.0.1", port });
+    socket.once("connect", () => {
+      socket.destroy();
+      resolve(true);
+    });
+    socket.once("error", () => {
+      resolve(false);
+    });
+  });
+}
+
+interface Actor {
+  readonly child: ChildProcessWithoutNullStreams;
+  readonly line: () => Promise<string>;
+  readonly act: Broker["act"];
+}
+
+function startActor(address: string): Actor {
+  const child = spawn(join(tools.bin, "python"), [join(scripts, "actor.py"), address]);
+  const lines = createInterface(child.stdout)[Symbol.asyncIterator]();
+  let said = "";
+  child.stderr.on("data", (text: Buffer) => {
+    said += String(text);
+  });
+  const line = async (): Promise<string> => {
+    const next = await lines.next();
+    if (next.done === true) {
+      throw new Error(`the other client has ended: ${said}`);
+    }
+    return next.value;
+  };
+  return {
+    child,
+    line,
+    async act(act, ...args) {
+      child.stdin.write(`${JSON.stringify([act, ...args])}\n`);
+      const [done, answer] = JSON.parse(await line()) as [done: boolean, answer: unknown];
+      if (!done) {
+        throw new Error(`${act}: ${String(answer)}`);
+      }
+      return answer;
+    },
+  };
+}
+
+async function ended(child: ChildProcess): Promise<void> {
+  const exited = new Promise((done) => child.once("exit", done));
+  child.kill("SIGKILL");
+  await exited;
+}
