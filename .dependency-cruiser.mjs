@@ -39,7 +39,7 @@ const doors = {
   "models/trees": "session",
   "report/page": "page",
   "sources/kafka": "source",
-  "sources/lake": "source|rest-catalog|delta|snapshot",
+  "sources/lake": "source|rest-catalog|delta|iceberg|avro|snapshot",
   "stores/objects": "open|store|protocol|aws-credentials",
   "targets/parquet": "sink|part-file|parts|manifest|layout|other-runs",
   "targets/postgres": "sink|connect",

@@ -40,8 +40,8 @@ const modelFaults = {
 /** The year until then is left out of what `clean` counts: the models were trained on it. */
 const firstCounted = 60;
 const lostWeather = new Set(["08-19", "08-22", "10-23", "10-25", "11-02", "12-30", "12-31"]);
-/** Nights before a fault that are copied for it: more than checks look back. */
-const copiedNights = 90;
+/** Nights before a fault that it is judged with: as many as checks look back. */
+const linkedNights = 63;
 const isFault = (kind) => !["clean", "weather", "first"].includes(kind);
 const starts = { count: 43, every: 8, earlier: [1, 2, 3, 5, 8] };
 
@@ -192,6 +192,15 @@ async function judgeInOrder({ state, judged }, spec, nights) {
   }
 }
 
+/** The files of a folder under other names: no run changes those of another. */
+function linkFolder(from, to) {
+  fs.mkdirSync(to, { recursive: true });
+  for (const entry of fs.readdirSync(from, { withFileTypes: true })) {
+    const link = entry.isDirectory() ? linkFolder : fs.linkSync;
+    link(join(from, entry.name), join(to, entry.name));
+  }
+}
+
 /** Judges the nights that have a fault, each over what the clean nights before it have left. */
 async function judgeFault({ state, judged }, { series, kind, dates }) {
   const planted = datesOf("flights", kind in modelFaults ? "rows-twice" : kind).filter((date) => dates.includes(date));
@@ -200,9 +209,9 @@ async function judgeFault({ state, judged }, { series, kind, dates }) {
     fs.rmSync(folder, { recursive: true, force: true });
     const spec = writeJob(folder, { library: series, ...(modelFaults[kind] ?? { input: kind }) });
     const night = dates.indexOf(date);
-    for (const earlier of dates.slice(Math.max(0, night - copiedNights), night)) {
+    for (const earlier of dates.slice(Math.max(0, night - linkedNights), night)) {
       const output = join("out", `dt=${earlier}`);
-      fs.cpSync(join(state, series, "clean", output), join(folder, output), { recursive: true });
+      linkFolder(join(state, series, "clean", output), join(folder, output));
     }
     const result = await judgeNight(state, spec, date);
     fs.rmSync(folder, { recursive: true });

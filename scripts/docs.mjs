@@ -69,10 +69,12 @@ function* rows(node, path, needed = true, around) {
   }
 }
 
-/** Keys of the left that mean what those of the right do share a line. */
+/** Keys of the left that mean what those of the right do share a line, which comes after that of a key. */
 const alike = [
-  ["challenger", "model", "as for the model"],
-  ["output.delta", "output.parquet", "as for files"],
+  ["challenger", "model", "as for the model", "challenger.path"],
+  ["output.delta", "output.parquet", "as for files", "output.delta.path"],
+  ["output.iceberg.catalog", "input.catalog", "as for input", "output.iceberg.table"],
+  ["output.iceberg", "output.delta", "as for Delta", "output.iceberg.table"],
 ];
 
 /** A key with the type and text of the same key of another place is one of that one's. */
@@ -89,12 +91,13 @@ function* lines() {
   const all = [...rows(schema, "")];
   for (const row of all.filter((one) => !isAsElsewhere(one, all))) {
     yield `| \`${row.name}\` | ${row.type} | ${row.standard} | ${row.class} | ${row.meaning} |`;
-    const [place, other, how] = alike.find(([keys]) => row.name === `${keys}.path`) ?? [];
-    if (place !== undefined) {
-      const shared = all.filter(({ name }) => name.startsWith(`${place}.`)).filter((each) => isAsElsewhere(each, all));
+    for (const [place, other, how] of alike.filter(([, , , key]) => row.name === key)) {
+      const isOfPlace = ({ name }) => alike.find(([keys]) => name.startsWith(`${keys}.`))?.[0] === place;
+      const shared = all.filter(isOfPlace).filter((each) => isAsElsewhere(each, all));
       const keys = shared.map(({ name }) => name.slice(place.length + 1).split(".")[0]);
+      const classes = [...new Set(shared.map((each) => each.class))].toSorted();
       const names = [...new Set(keys)].map((key) => `\`${key}\``);
-      yield `| \`${place}.*\` | as \`${other}.*\` | | attempt | ${names.join(", ")} and the keys below them: ${how}. |`;
+      yield `| \`${place}.*\` | as \`${other}.*\` | | ${classes.join(", ")} | ${names.join(", ")} and the keys below them: ${how}. |`;
     }
   }
 }

@@ -34,8 +34,8 @@ export async function openLakeTools(folder: string): Promise<LakeTools & AsyncDi
   });
 }
 
-/** Unpacks a block of an Avro file: Snappy's ends with a CRC. */
-function unpackAvro(codec: string, packed: Buffer, mostBytes: number): Uint8Array {
+/** Unpacks a block of an Avro file of a codec that Node lacks: Snappy's ends with a CRC. */
+export function unpackAvro(codec: string, packed: Buffer, mostBytes: number): Uint8Array {
   if (codec === "zstandard") {
     return unpackZstdBlocks(packed, mostBytes);
   }

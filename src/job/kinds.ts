@@ -1,4 +1,5 @@
 import { realpath } from "node:fs/promises";
+import { tmpdir } from "node:os";
 import { isAbsolute, relative, resolve, sep } from "node:path";
 import { outputColumns } from "../models/binding/contract.js";
 import { outputRowBytes } from "../models/binding/row-bytes.js";
@@ -16,7 +17,7 @@ import type { ObjectStore, RequestOptions } from "../stores/objects/store.js";
 import { isCalendarDate, runIdOf } from "../run/plan/identity.js";
 import type { Plan } from "../run/plan/plan.js";
 import { type OpenKeyDuckDb, openParquetSink, type ParquetSinkOptions } from "../targets/parquet/sink.js";
-import { inFolder } from "../targets/parquet/parts.js";
+import { type BeyondFolder, inFolder } from "../targets/parquet/parts.js";
 import { layoutOf, plannedLayout } from "../targets/parquet/layout.js";
 import { type Sink, commitConcurrency } from "../targets/target.js";
 import type { Secrets } from "../targets/postgres/connect.js";
@@ -27,6 +28,7 @@ import type { LoadedSpec } from "./jobfile/load.js";
 import type { ModelSpec } from "./jobfile/model-spec.js";
 import type {
   DeltaOutputSpec,
+  IcebergOutputSpec,
   ParquetOutputSpec,
   PostgresOutputSpec,
   StoreOutputSpec,
@@ -47,6 +49,8 @@ import type { OutputFolder, Source } from "../sources/source.js";
 import type { DiskPlan } from "../stores/disk-rehearsal.js";
 import { nodeFileSystem, openDiskStore } from "../stores/disk.js";
 import { cacheFolder } from "../base/cache-folder.js";
+import { JobError, orError } from "../base/errors.js";
+import type { CatalogTable } from "../sources/lake/rest-catalog.js";
 import type { MemoryBudget } from "../base/memory-budget.js";
 import { sha256Of } from "../base/sha256.js";
 import { type Spool, openSpool, spoolRoot } from "../base/spool.js";
@@ -68,6 +72,7 @@ import type { OutputPattern } from "./jobfile/fill-document.js";
 const targets: { readonly [Key in keyof TargetSpecs]-?: TargetKind<NonNullable<TargetSpecs[Key]>> } = {
   parquet: { name: ({ path }) => path, open: openParquet, load: () => import("../targets/parquet/part-file.js") },
   delta: { name: ({ path }) => path, open: openDelta, load: () => import("../targets/parquet/part-file.js") },
+  iceberg: { name: ({ table }) => table, open: openIceberg, load: () => import("../targets/parquet/part-file.js") },
   postgres: { name: ({ table }) => table, open: openInPostgres, load: () => import("../targets/postgres/sink.js") },
 };
 
@@ -196,7 +201,7 @@ async function ofCatalog(
   const { catalogSource, credentialsOf, storeName } = await import("../sources/lake/source.js");
   const { openLakeTools } = await import("./duckdb.js");
   const own = await openFiles([input.ready ?? "", golden], input, output, options);
-  const load = openCatalogTable(catalog, table, options);
+  const { load } = openCatalogTable("input", { catalog, table }, options);
   return catalogSource(own.source, {
     table,
     at,
@@ -248,9 +253,15 @@ function placeOf(
   };
 }
 
-async function openStore(uri: string, spec: PlaceSpec, options: Tools): Promise<ObjectStore> {
+/** @param credentials for S3; undefined: those of the environment */
+async function openStore(
+  uri: string,
+  spec: PlaceSpec,
+  options: Tools,
+  credentials?: GiveCredentials,
+): Promise<ObjectStore> {
   const { place, requests } = placeOf(uri, spec, options);
-  return await openStoreAt(place, requests);
+  return await openStoreAt(place, requests, credentials);
 }
 
 /** Identifies the store that `uri` is in: its URL; empty for the one of AWS, Google or Azure. */
@@ -345,7 +356,7 @@ async function secretsOf({ url, password }: PostgresOutputSpec, { folder, where 
 }
 
 async function openParquet(parquet: ParquetOutputSpec, options: SinkOptions): Promise<Sink> {
-  return openParquetSink({ ...(await filesAt(parquet, options, parquet.path)), publish: inFolder });
+  return openParquetSink({ ...(await filesAt(parquet, options, parquet.path)), ...inFolder });
 }
 
 /** Opens a Delta table. Each run has a folder in that of the table, whose name starts with its dates. */
@@ -372,6 +383,62 @@ async function openDelta(delta: DeltaOutputSpec, options: TargetOptions): Promis
   });
 }
 
+/** Opens an Iceberg table of a catalog, which says where its folder is. */
+async function openIceberg(iceberg: IcebergOutputSpec, options: TargetOptions): Promise<Sink> {
+  const { openCatalogTable } = await import("./catalog.js");
+  const { credentialsOf, storeName } = await import("../sources/lake/source.js");
+  const { openIcebergSink, openNewIcebergTable } = await import("../targets/iceberg.js");
+  const { unpackAvro } = await import("./duckdb.js");
+  const { table, mode, create, partition, beside } = iceberg;
+  const { name, params } = options.job;
+  const { retry } = options;
+  const { job, series } = beside === undefined ? runPattern(options.job, options.outputPattern) : options.outputPattern;
+  const allowDuplicates = options.attempt.allowDuplicates === true;
+  const catalog = openCatalogTable("output.iceberg", iceberg, options);
+  const facts = { target: table, uri: table, table, mode, create, partition, allowDuplicates, catalog, retry };
+  const open = async (loaded: CatalogTable): Promise<Sink> => {
+    const tableFolder = storeName(table, loaded.location);
+    const { endpoint, region, pathStyle } = loaded.storage;
+    const place = {
+      ...iceberg,
+      endpoint: iceberg.endpoint ?? endpoint,
+      region: iceberg.region ?? region,
+      path_style: iceberg.path_style ?? pathStyle,
+      path: `${tableFolder}/${beside ?? runFolder(name, params)}`,
+    };
+    const outputPattern = { job: `${tableFolder}${job}`, series: `${tableFolder}${series}` };
+    const credentials = credentialsOf(loaded, () => catalog.load());
+    const files = await filesAt(place, { ...options, outputPattern }, tableFolder, credentials);
+    return beside !== undefined
+      ? openParquetSink({ ...files, ...inFolder })
+      : openIcebergSink({ ...files, ...facts, loaded, tableFolder, unpack: unpackAvro });
+  };
+  const loaded = await orError(
+    () => catalog.load(),
+    ({ code }) => code === "FILE_MISSING",
+  );
+  if (!(loaded instanceof JobError)) {
+    return await open(loaded);
+  }
+  if (!create && beside === undefined) {
+    throw loaded;
+  }
+  const nowhere = resolve(tmpdir(), `infer-batch-no-table-${options.writer}`);
+  const files = filesOnDisk({ ...iceberg, path: nowhere }, { ...options, outputPattern: noRuns }, nowhere);
+  if (beside !== undefined) {
+    return openParquetSink({ ...files, ...inFolder });
+  }
+  return openNewIcebergTable({
+    ...files,
+    ...facts,
+    rehearse: () => Promise.resolve(["the right to create the table, and to write to its store"]),
+    open: async () => await open(await catalog.load()),
+  });
+}
+
+/** Matches no folder. */
+const noRuns: OutputPattern = { job: "", series: "" };
+
 /** The folder in that of a table in which the runs of its jobs have folders. */
 const runsFolder = "_infer-batch";
 
@@ -382,16 +449,21 @@ export function runFolder(name: string, params: Readonly<Record<string, string>>
 
 /** Where the runs of a job have folders, given where its output is. */
 export function runPattern({ name, output }: Pick<JobSpec, "name" | "output">, pattern: OutputPattern): OutputPattern {
-  const below = output.delta === undefined ? "" : `/${runsFolder}/${anyValue}${name}-${anyValue}`;
+  const below = (output.delta ?? output.iceberg) === undefined ? "" : `/${runsFolder}/${anyValue}${name}-${anyValue}`;
   return { job: `${pattern.job}${below}`, series: `${pattern.series}${below}` };
 }
 
-type FilesOptions = Omit<ParquetSinkOptions, "publish">;
+type FilesOptions = Omit<ParquetSinkOptions, keyof BeyondFolder>;
 
 /** @param read the folder in which DuckDB may read: that of the files, or one above it */
-async function filesAt(files: ParquetOutputSpec, options: SinkOptions, read: string): Promise<FilesOptions> {
+async function filesAt(
+  files: ParquetOutputSpec,
+  options: SinkOptions,
+  read: string,
+  credentials?: GiveCredentials,
+): Promise<FilesOptions> {
   return isObjectUri(files.path)
-    ? await filesInStore(files, options)
+    ? await filesInStore(files, options, credentials)
     : filesOnDisk(files, options, resolve(options.folder, read));
 }
 
@@ -435,12 +507,16 @@ function diskPlan(folder: string, plan: Plan): DiskPlan {
   };
 }
 
-async function filesInStore(parquet: ParquetOutputSpec, options: SinkOptions): Promise<FilesOptions> {
+async function filesInStore(
+  parquet: ParquetOutputSpec,
+  options: SinkOptions,
+  credentials: GiveCredentials | undefined,
+): Promise<FilesOptions> {
   const { openStoreOfObjects } = await import("../stores/objects.js");
   const { path, compression } = parquet;
   const { writer, isDead, warn } = options;
   const spool = spoolOf(options, "out", parquet.spool?.path);
-  const objects = await openStore(path, parquet, options);
+  const objects = await openStore(path, parquet, options, credentials);
   const folder = objectFolder(path);
   return {
     folder,

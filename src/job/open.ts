@@ -283,7 +283,7 @@ const mostRetrySeconds = 30;
  * says where the predictions of an earlier one are.
  */
 function specOf({ challenger, checks: _checks, reuse: _reuse, ...job }: JobSpec): JobSpec {
-  const { columns, parquet, delta, postgres } = job.output;
+  const { columns, parquet, delta, iceberg, postgres } = job.output;
   return {
     ...job,
     name: `${job.name}.challenger`,
@@ -300,6 +300,7 @@ function specOf({ challenger, checks: _checks, reuse: _reuse, ...job }: JobSpec)
       ...(delta && {
         parquet: { ...delta, path: `${delta.path.replace(/\/+$/, "")}/${runFolder(job.name, job.params)}/${place}` },
       }),
+      ...(iceberg && { iceberg: { ...iceberg, beside: `${runFolder(job.name, job.params)}/${place}` } }),
       ...(postgres && { postgres: { ...postgres, table: `${postgres.table}${place}` } }),
     },
   };

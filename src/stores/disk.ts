@@ -245,6 +245,9 @@ export function openDiskStore({ root, fs, writer, isDead }: DiskStoreOptions): S
       }),
     copy: (from, to) =>
       atDisk(`writing ${to}`, async () => {
+        if ((await ifThere(fs.stat(dirname(to)))) === undefined) {
+          await folders.make(dirname(to));
+        }
         const outcome = await ifThere(linkOrRename(fs, from, to));
         if (outcome === "linked") {
           await utimes(to, new Date(), new Date()).catch(() => undefined); // another user's file keeps its time

@@ -189,6 +189,8 @@ function storeContractOf(what: string, open: () => Promise<StoreWorld>): void {
       expect(await store.copy(`${root}/staged/a`, `${root}/a`)).toBe("copied");
       expect(await store.copy(`${root}/staged/none`, `${root}/b`)).toBe("missing");
       expect(await store.readText(`${root}/a`)).toBe("rows");
+      expect(await store.copy(`${root}/a`, `${root}/new/folder/a`)).toBe("copied");
+      await store.remove(`${root}/new`);
       await store.remove(`${root}/staged`, ["a", "none"]);
       await store.remove(`${root}/nowhere`, []);
       expect(await at.names()).toEqual(["a"]);

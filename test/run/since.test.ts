@@ -5,12 +5,11 @@ import { looking, ofNextRun } from "#src/job/chain.js";
 import { openLoaded } from "#src/job/open.js";
 import { readSpec } from "#src/job/reading.js";
 import { runJob } from "#src/run/run.js";
-import { type CliResult, runCli, runCommand } from "../support/cli.js";
+import { type CliResult, runCommand } from "../support/cli.js";
 import { type GrowingLake, growingLake, lakeKinds, missing, skipped } from "../support/lake-writers.js";
 import { scratch } from "../support/job.js";
 import { diskTable, writeLakeJob } from "../support/lakes.js";
 import { outputRows } from "../support/output.js";
-import { torture } from "../support/torture.js";
 
 const columns = ["x", "id"];
 
@@ -211,29 +210,6 @@ describe.skipIf(missing !== undefined)(`runs with input.since${skipped}`, () => 
     const next = await run(spec);
     expect(next, next.stderr).toMatchObject({ code: 0, status: "complete" });
     expect(JSON.parse(next.stdout)).toMatchObject({ rows_planned: 10 });
-  });
-
-  test("two at the same time are one run, and so are two workers", async () => {
-    const lake = await growingLake("delta", scratch.path);
-    const spec = await job(lake, { commit_rows: 20 });
-    let rows = 0;
-    for (let tick = 0; tick < (torture ? 3 : 1); tick += 1) {
-      await lake.act(`append ${rows} 200`);
-      rows += 200;
-      const both = await Promise.all([0, 1].map(() => runCli(["run", spec, "--no-progress"])));
-      expect(
-        both.map(({ code }) => code),
-        both.map(({ stderr }) => stderr).join("\n"),
-      ).toEqual([0, 0]);
-    }
-    expect(await ids()).toEqual(range(0, rows));
-    await lake.act(`append ${rows} 200`);
-    const workers = await Promise.all([0, 1].map((index) => runCli(["run", spec, "--worker", `${index}/2`])));
-    expect(
-      workers.map(({ code }) => code),
-      workers.map(({ stderr }) => stderr).join("\n"),
-    ).toEqual([0, 0]);
-    expect(await ids()).toEqual(range(0, rows + 200));
   });
 
   test("an attempt plans the range that another one has stored first, though the table has more rows now", async () => {

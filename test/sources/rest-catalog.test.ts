@@ -72,11 +72,12 @@ async function load(login: CatalogLogin = none, more: Partial<CatalogOptions> = 
     warehouse: undefined,
     login,
     isVending: true,
+    of: "input" as const,
     retry: retryClock(),
     signal,
     findProxy: () => undefined,
   };
-  return await catalogTable({ ...options, ...more }, { namespace: ["db"], name: "t" }, "reading table db.t")();
+  return await catalogTable({ ...options, ...more }, { namespace: ["db"], name: "t" }, "reading table db.t").load();
 }
 
 const paths = (): string[] => asked.map(({ path }) => path);
@@ -95,11 +96,12 @@ test("prefix, separator and warehouse are those of the configuration, and each l
     warehouse: "my house",
     login: none,
     isVending: false,
+    of: "input" as const,
     retry: retryClock(),
     signal,
     findProxy: () => undefined,
   };
-  const loaded = await catalogTable(options, { namespace: ["d/b", "x y"], name: "ä" }, "reading")();
+  const loaded = await catalogTable(options, { namespace: ["d/b", "x y"], name: "ä" }, "reading").load();
   expect(paths()).toEqual([
     "/v1/config?warehouse=my+house",
     "/v1/a%2Fb/namespaces/d%2Fb%2Ex%20y/tables/%C3%A4?snapshots=refs",
@@ -229,8 +231,17 @@ describe("OAuth 2:", () => {
     answers["/v1/oauth/tokens"] = [give("one"), give("two"), give("three")];
     const { signal } = new AbortController();
     const retry = retryClock();
-    const options = { url, warehouse: undefined, login, isVending: true, retry, signal, findProxy: () => undefined };
-    const again = catalogTable(options, { namespace: ["db"], name: "t" }, "reading table db.t");
+    const options = {
+      url,
+      warehouse: undefined,
+      login,
+      isVending: true,
+      of: "input" as const,
+      retry,
+      signal,
+      findProxy: () => undefined,
+    };
+    const again = catalogTable(options, { namespace: ["db"], name: "t" }, "reading table db.t").load;
     await again();
     await again();
     const used = (): (string | undefined)[] =>

@@ -74,7 +74,7 @@ let growing: LakeWriter | undefined;
 export async function growingLake(kind: LakeKind, folder: string): Promise<GrowingLake> {
   growing ??= lakeWriter("growing.py", []);
   growing.unref();
-  const { ask } = growing;
-  const table = JSON.parse(await ask(JSON.stringify(["open", kind, folder]))) as string;
-  return { table, act: async (action) => JSON.parse(await ask(JSON.stringify([table, action]))) as unknown };
+  const writer = growing;
+  const table = JSON.parse(await writer.ask(JSON.stringify(["open", kind, folder]))) as string;
+  return { table, act: async (action) => JSON.parse(await writer.ask(JSON.stringify([table, action]))) as unknown };
 }

@@ -55,7 +55,7 @@ export interface RestCatalogServer {
 
 export const catalogToken = "a-token-of-tests";
 
-/** Starts it; tables are in S3 below `warehouse`. */
+/** Starts it. @param endpoint of S3, in which tables are, below `warehouse`; "": they are on the disk */
 export async function startRestCatalog(jars: string, warehouse: string, endpoint: string): Promise<RestCatalogServer> {
   const port = await freePort();
   const scratch = mkdtempSync(join(tmpdir(), "infer-batch-catalog-"));

@@ -17,7 +17,7 @@ export function findServer() {
 
 /** Waits until the server answers: this one, and none that another process has started at the same port meanwhile. */
 export async function untilReady(child, port, log) {
-  const deadline = performance.now() + 30_000;
+  const deadline = performance.now() + 60_000;
   for (let answers = 0; ; ) {
     if (child.exitCode !== null || performance.now() > deadline) {
       throw new Error(`the server did not start: ${readFileSync(log, "utf8")}`);

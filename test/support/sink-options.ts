@@ -2,8 +2,9 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { openSpool, type Spool } from "#src/base/spool.js";
 import { openDuckDbLazily } from "#src/duckdb/instance.js";
-import { type DeltaSinkOptions, openDeltaSink } from "#src/targets/delta.js";
-import { inFolder } from "#src/targets/parquet/parts.js";
+import { openDeltaSink } from "#src/targets/delta.js";
+import type { LakeSinkOptions } from "#src/targets/lake.js";
+import { type BeyondFolder, inFolder } from "#src/targets/parquet/parts.js";
 import { openParquetSink, type ParquetSinkOptions } from "#src/targets/parquet/sink.js";
 import type { Sink } from "#src/targets/target.js";
 import { type FileSystem, nodeFileSystem, openDiskStore } from "#src/stores/disk.js";
@@ -45,12 +46,12 @@ export interface DiskSinkOptions extends Partial<ParquetSinkOptions> {
 
 /** Opens a target of Parquet files in a folder. */
 export function openDiskSink(options: DiskSinkOptions): Sink {
-  return openParquetSink({ ...onDisk(options), publish: inFolder });
+  return openParquetSink({ ...onDisk(options), ...inFolder });
 }
 
 export interface DiskTableOptions
   extends Omit<DiskSinkOptions, "folder">,
-    Partial<Pick<DeltaSinkOptions, "allowDuplicates" | "folder">> {
+    Partial<Pick<LakeSinkOptions, "allowDuplicates" | "folder">> {
   readonly table: string;
 }
 
@@ -72,7 +73,7 @@ function onDisk({
   fs = nodeFileSystem,
   isDead = () => false,
   ...options
-}: DiskSinkOptions): Omit<ParquetSinkOptions, "publish"> {
+}: DiskSinkOptions): Omit<ParquetSinkOptions, keyof BeyondFolder> {
   const { writer } = options;
   const storeAt = (root: string): ReturnType<typeof openDiskStore> => openDiskStore({ root, fs, writer, isDead });
   const spool = testSpool(writer);

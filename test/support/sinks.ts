@@ -152,7 +152,7 @@ export function s3Sink(options: S3SinkOptions): Promise<Sink> {
   } as const;
   const table = { table: uri, mode: "append", create: true, partition: {}, allowDuplicates: false } as const;
   return Promise.resolve(
-    options.isTable === true ? openDeltaSink({ ...files, ...table }) : openParquetSink({ ...files, publish: inFolder }),
+    options.isTable === true ? openDeltaSink({ ...files, ...table }) : openParquetSink({ ...files, ...inFolder }),
   );
 }
 

@@ -63,6 +63,26 @@ export async function postForm(url: string, place: HttpEndpoint, form: URLSearch
   });
 }
 
+/** The failure of a request that may have been carried out all the same. */
+export class Unsettled extends Error {}
+
+/**
+ * Sends JSON by POST, once, and reads JSON. Redirects are not followed.
+ * @throws Unsettled where whoever has sent it must find out whether it was carried out
+ */
+export async function postJson(url: string, place: HttpEndpoint, text: string): Promise<unknown> {
+  const body = Buffer.from(text);
+  const extra = { "content-type": "application/json", "content-length": String(body.length) };
+  try {
+    using watch = startSilenceTimeout(place.signal, place.silenceMs);
+    const response = await follow("POST", url, place, watch.signal, { extra, body: [body], crossOrigin: false });
+    return jsonOf(await textOf(ownAnswer(response), watch));
+  } catch (error) {
+    const verdict = verdictOf(place, error);
+    throw verdict.kind === "end" ? verdict.error : new Unsettled(verdict.found, { cause: error });
+  }
+}
+
 /** @throws RefusedAnswer for a redirect */
 function ownAnswer(response: OpenResponse): OpenResponse {
   if (response.status >= 300) {

@@ -109,21 +109,40 @@ export function measureFeatures(
   rows: MeasuredRows,
 ): FeaturePart {
   const sampled = sampleRows(rows, every);
-  const taken = plannedInputs(columns).map(({ input, type, kind }): DecodedInput => {
+  const taken = plannedInputs(columns).map(({ input, type, width }): DecodedInput => {
     const decoded = inputs[input] as DecodedInput;
-    if (decoded.kind !== "matrix") {
-      return gatherColumn(type, decoded, sampled) as typeof decoded;
-    }
-    const lastPlace = Math.max(...columns.filter((column) => column.input === input).map(({ place }) => place));
-    return rowsOfMatrix(decoded, sampled, kind === "vector" ? decoded.width : lastPlace + 1);
+    return decoded.kind === "matrix"
+      ? rowsOfMatrix(decoded, sampled, width ?? decoded.width)
+      : (gatherColumn(type, decoded, sampled) as typeof decoded);
   });
   const bytes = buffersOf(taken).reduce((sum, { byteLength }) => sum + byteLength, 0);
   return { from: rows.from, to: rows.to, inputs: taken, bytes };
 }
 
-/** A column of each input that the plan has columns of, in the order of the plan. */
-function plannedInputs(columns: readonly FeatureColumn[]): FeatureColumn[] {
-  return columns.filter(({ input }, index) => columns.findIndex((column) => column.input === input) === index);
+/** An input that the plan has columns of. */
+interface PlannedInput {
+  readonly input: number;
+  readonly type: ColumnType;
+  /** How many elements of each row the columns take; undefined: all. */
+  readonly width: number | undefined;
+}
+
+/** Those of a plan, which has thousands of batches. */
+const known = new WeakMap<readonly FeatureColumn[], readonly PlannedInput[]>();
+
+/** The inputs that the plan has columns of, in its order. */
+function plannedInputs(columns: readonly FeatureColumn[]): readonly PlannedInput[] {
+  const before = known.get(columns);
+  if (before !== undefined) {
+    return before;
+  }
+  const inputs = [...new Set(columns.map(({ input }) => input))].map((input): PlannedInput => {
+    const own = columns.filter((column) => column.input === input);
+    const [{ type, kind }] = own as [FeatureColumn];
+    return { input, type, width: kind === "vector" ? undefined : Math.max(...own.map(({ place }) => place)) + 1 };
+  });
+  known.set(columns, inputs);
+  return inputs;
 }
 
 /** Copies the first elements of some rows, so many each. */
@@ -138,36 +157,46 @@ function rowsOfMatrix({ data, valid, width: rowWidth }: Matrix, rows: Uint32Arra
   return { kind: "matrix", width, data: taken, valid: areThere };
 }
 
-/** Elements of matrices, one after the other, as a column. @param place of the element in each row; undefined: all of them */
-function elementsOf(matrices: readonly Matrix[], place: number | undefined): FixedColumn {
-  const perRow = ({ data, width }: Matrix): number => (place === undefined ? data.length : data.length / width);
-  const length = matrices.reduce((sum, matrix) => sum + perRow(matrix), 0);
-  const elements = allocate(elementOf((matrices[0] as Matrix).data), length);
-  const valid = matrices.some((matrix) => matrix.valid !== undefined) ? new Uint8Array(length).fill(1) : undefined;
+/** The rows of matrices of one width, one below the other. */
+function stacked(matrices: readonly Matrix[]): Matrix {
+  const [{ data: first, width }] = matrices as readonly [Matrix];
+  const data = allocate(
+    elementOf(first),
+    matrices.reduce((sum, matrix) => sum + matrix.data.length, 0),
+  );
+  const valid = matrices.some((matrix) => matrix.valid !== undefined) ? new Uint8Array(data.length).fill(1) : undefined;
   let to = 0;
-  for (const { data, valid: areThere, width } of matrices) {
-    const step = place === undefined ? 1 : width;
-    for (let at = place ?? 0; at < data.length; at += step) {
-      elements[to] = data[at] as number;
-      if (valid !== undefined && areThere !== undefined) {
-        valid[to] = areThere[at] as number;
-      }
-      to += 1;
+  for (const matrix of matrices) {
+    copyValues(data, to, matrix.data, 0, matrix.data.length);
+    if (matrix.valid !== undefined) {
+      valid?.set(matrix.valid, to);
     }
+    to += matrix.data.length;
   }
-  return { kind: "fixed", elementsPerValue: 1, data: elements, valid };
+  return { kind: "matrix", width, data, valid };
 }
 
-/** Matrices as a column: their rows are lists of equal lengths; one without any value is NULL. */
-function listsOf(matrices: readonly Matrix[]): Column {
-  const child = elementsOf(matrices, undefined);
-  const { width } = matrices[0] as Matrix;
-  const rows = child.data.length / width;
+/** An element of each row of a matrix as a column. @param place of the element in the row */
+function elementsOf({ data, valid, width }: Matrix, place: number): FixedColumn {
+  const rows = data.length / width;
+  const elements = allocate(elementOf(data), rows);
+  const isThere = valid && new Uint8Array(rows);
+  for (let row = 0, at = place; row < rows; row += 1, at += width) {
+    elements[row] = data[at] as number;
+    if (isThere !== undefined) {
+      isThere[row] = valid?.[at] as number;
+    }
+  }
+  return { kind: "fixed", elementsPerValue: 1, data: elements, valid: isThere };
+}
+
+/** A matrix as a column: its rows are lists of equal lengths; one without any value is NULL. */
+function listsOf({ data, valid, width }: Matrix): Column {
+  const rows = data.length / width;
   const offsets = Uint32Array.from({ length: rows + 1 }, (_, row) => row * width);
-  const { valid } = child;
   const isThere =
     valid && Uint8Array.from({ length: rows }, (_, row) => +valid.subarray(row * width, (row + 1) * width).includes(1));
-  return { kind: "list", offsets, child, valid: isThere };
+  return { kind: "list", offsets, child: { kind: "fixed", elementsPerValue: 1, data, valid }, valid: isThere };
 }
 
 /** The buffers of a part, which are no one else's. */
@@ -206,21 +235,32 @@ export interface FeatureRows {
 }
 
 export function createFeatureRows({ columns, bins }: FeaturePlan): FeatureRows {
-  const inputs = plannedInputs(columns).map(({ input }) => input);
   const parts: FeaturePart[] = [];
   let bytes = 0;
 
-  const columnOf = ({ kind, type, input, place }: FeatureColumn): Column => {
-    const sampled = parts.map((part) => part.inputs[inputs.indexOf(input)] as DecodedInput);
-    const [matrices, pieces] = [sampled.filter(isMatrix), sampled.filter((piece) => !isMatrix(piece))];
+  /** The sampled rows of an input. */
+  const sampleOf = (
+    { input, type }: PlannedInput,
+    index: number,
+  ): readonly [input: number, sample: Matrix | Column] => {
+    const pieces = parts.map((part) => part.inputs[index] as DecodedInput);
+    const matrices = pieces.filter(isMatrix);
     if (matrices.length > 0) {
-      return kind === "number" ? elementsOf(matrices, place) : listsOf(matrices);
+      return [input, stacked(matrices)];
     }
     const builder = createColumnBuilder(type, 0);
-    for (const piece of pieces) {
+    for (const piece of pieces.filter((each) => !isMatrix(each))) {
       builder.append(piece, 0, rowsOf(piece));
     }
-    return builder.finish();
+    return [input, builder.finish()];
+  };
+  const finish = (): ReadonlyMap<string, ColumnProfile> => {
+    const samples = new Map(plannedInputs(columns).map(sampleOf));
+    const columnOf = ({ kind, input, place }: FeatureColumn): Column => {
+      const sample = samples.get(input) as Matrix | Column;
+      return sample.kind !== "matrix" ? sample : kind === "number" ? elementsOf(sample, place) : listsOf(sample);
+    };
+    return new Map(columns.map((column) => [column.name, profileColumn(column, columnOf(column), bins)]));
   };
 
   return {
@@ -231,7 +271,7 @@ export function createFeatureRows({ columns, bins }: FeaturePlan): FeatureRows {
     get bytes() {
       return bytes;
     },
-    finish: () => new Map(columns.map((column) => [column.name, profileColumn(column, columnOf(column), bins)])),
+    finish,
   };
 }
 

@@ -17,7 +17,9 @@ import {
   type TargetSpecs,
   checkDelta,
   checkFiles,
+  checkIceberg,
   deltaOutput,
+  icebergOutput,
   checkPostgres,
   parquetOutput,
   postgresOutput,
@@ -123,6 +125,7 @@ const output = z.strictObject({
   lineage: z.boolean().default(false).meta(plan).describe("true adds the columns run_id, model_sha256 and scored_at."),
   parquet: parquetOutput.optional().meta(attempt),
   delta: deltaOutput.optional().meta(attempt),
+  iceberg: icebergOutput.optional().meta(attempt),
   postgres: postgresOutput.optional().meta(attempt),
 }) satisfies z.ZodType<OutputSpec>;
 
@@ -242,11 +245,14 @@ function withDefaults({ max_rejects: given, challenger: other, ...spec }: z.outp
 const longestName = 63 - "_challenger".length;
 
 /** Refuses what does not fit runs that read what is new only, and are published beside each other. */
-function checkSince({ input: { since }, output: { delta, postgres }, ...spec }: GivenJob, refuse: Refuse): void {
+function checkSince(
+  { input: { since }, output: { delta, iceberg, postgres }, ...spec }: GivenJob,
+  refuse: Refuse,
+): void {
   if (since === undefined) {
     return;
   }
-  for (const [target, given] of Object.entries({ delta, postgres })) {
+  for (const [target, given] of Object.entries({ delta, iceberg, postgres })) {
     if (given?.mode === "replace") {
       const message =
         "a run with input.since has new rows only, and mode replace would remove those of the runs before it: use append, or upsert in Postgres";
@@ -267,7 +273,7 @@ function checkSince({ input: { since }, output: { delta, postgres }, ...spec }: 
 export const runParam = "run";
 
 function checkTarget(spec: GivenJob, refuse: Refuse): void {
-  const { parquet, delta, postgres, columns } = spec.output;
+  const { parquet, delta, iceberg, postgres, columns } = spec.output;
   checkSince(spec, refuse);
   const isShared = postgres !== undefined && postgres.mode !== "replace" && spec.checks?.on_fail !== "hold";
   if (spec.challenger !== undefined && isShared && !spec.output.lineage) {
@@ -282,8 +288,8 @@ function checkTarget(spec: GivenJob, refuse: Refuse): void {
     const message = `output.postgres.table is longer than ${longestName} letters: with _challenger added, Postgres would cut the name of the challenger's table off, which may leave that of the table itself`;
     refuse(["challenger"], message);
   }
-  if ([parquet, delta, postgres].filter((target) => target !== undefined).length !== 1) {
-    refuse(["output"], "expected exactly one of parquet, delta and postgres");
+  if ([parquet, delta, iceberg, postgres].filter((target) => target !== undefined).length !== 1) {
+    refuse(["output"], "expected exactly one of parquet, delta, iceberg and postgres");
   }
   if (postgres !== undefined) {
     checkPostgres(postgres, columns, spec.model.outputs, refuse);
@@ -317,7 +323,7 @@ function checkReuse({ key }: ReuseSpec, { columns, lineage, postgres }: GivenJob
 }
 
 function checkPlaces(
-  { input: from, model: by, output: { parquet, delta }, params, checks: given }: GivenJob,
+  { input: from, model: by, output: { parquet, delta, iceberg }, params, checks: given }: GivenJob,
   refuse: Refuse,
 ): void {
   checkInputPlaces(from, given?.golden?.path, refuse);
@@ -327,6 +333,9 @@ function checkPlaces(
   }
   if (delta !== undefined) {
     checkDelta(delta, params, refuse);
+  }
+  if (iceberg !== undefined) {
+    checkIceberg(iceberg, params, refuse);
   }
 }
 

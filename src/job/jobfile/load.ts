@@ -373,7 +373,7 @@ function expectation(issue: SpecIssue): string {
     return `expected ${typeNames[issue.expected] ?? `a ${issue.expected}`}`;
   }
   if (issue.code === "invalid_value") {
-    return `expected ${issue.values.map(String).join(" or ")}`;
+    return issue.message.startsWith("expected ") ? issue.message : `expected ${issue.values.map(String).join(" or ")}`;
   }
   if (issue.code === "too_small" && issue.origin !== "number" && !issue.message.startsWith("expected ")) {
     return issue.origin === "array" ? "expected at least one entry" : "expected a text that is not empty";
@@ -425,7 +425,7 @@ const unused = [
     "spool",
   ].map((key) => ["input", key]),
   ...["endpoint", "region", "path_style", "request_payer", "timeouts"].map((key) => ["input", key]),
-  ...["parquet", "delta", "postgres"].map((key) => ["output", key]),
+  ...["parquet", "delta", "iceberg", "postgres"].map((key) => ["output", key]),
   ["challenger"],
   ["reuse"],
   ["commit_rows"],

@@ -1,6 +1,7 @@
 import { isCalendarDate } from "../../run/plan/identity.js";
 import { didYouMean } from "../../base/suggest.js";
 import { z } from "../../base/zod.js";
+import { catalog, type CatalogSpec, tableName as nameInCatalog } from "./catalog-spec.js";
 import { needlessKeys, storeKeys, type StoreSpec } from "./input-spec.js";
 import { isObjectUri, objectFolder, objectUriProblem, otherStoreProblem, parseObjectUri } from "./uri.js";
 import { countFrom, name, outputName, plan, type Refuse, secret, showFound, text } from "./values.js";
@@ -9,6 +10,7 @@ import { countFrom, name, outputName, plan, type Refuse, secret, showFound, text
 export interface TargetSpecs {
   readonly parquet?: ParquetOutputSpec | undefined;
   readonly delta?: DeltaOutputSpec | undefined;
+  readonly iceberg?: IcebergOutputSpec | undefined;
   readonly postgres?: PostgresOutputSpec | undefined;
 }
 
@@ -78,13 +80,36 @@ export const parquetOutput = z.strictObject({
   ...storeOutputKeys,
 }) satisfies z.ZodType<ParquetOutputSpec>;
 
-/** A Delta table as the target. */
-export interface DeltaOutputSpec extends ParquetOutputSpec {
+/** How runs write to a table of a lake. */
+interface LakeOutputSpec {
   /** replace: a run takes the place of all rows of its partition. */
   readonly mode: "append" | "replace";
   readonly create: boolean;
   /** Values of the columns that the table is partitioned by, the same for all rows of a run. */
   readonly partition: Readonly<Record<string, string>>;
+}
+
+const lakeOutput = {
+  mode: z
+    .enum(["append", "replace"], {
+      error:
+        "expected append or replace; to update rows by a key, append them to a table of their own, and then run MERGE INTO scores USING new_scores ON … WHEN MATCHED THEN UPDATE SET * WHEN NOT MATCHED THEN INSERT *",
+    })
+    .default("append")
+    .meta(plan)
+    .describe("append adds rows; replace removes the rows of the partition in the commit that adds those of a run."),
+  create: z.boolean().default(true).describe("true creates the table if it does not exist."),
+  partition: z
+    .record(name, z.string())
+    .default({})
+    .meta(plan)
+    .describe(
+      "Values of the columns that the table is partitioned by, as ds: ${ds}. A new table has them as date, if the value is one, or as string.",
+    ),
+};
+
+/** A Delta table as the target. */
+export interface DeltaOutputSpec extends ParquetOutputSpec, LakeOutputSpec {
   readonly conditional_writers?: true | undefined;
 }
 
@@ -94,19 +119,7 @@ export const deltaOutput = parquetOutput.extend({
     .describe(
       "Folder of the Delta table, relative to the spec or in a store (s3://bucket/folder, gs://bucket/folder, az://account/container/folder). Each run adds its rows as one version.",
     ),
-  mode: z
-    .enum(["append", "replace"])
-    .default("append")
-    .meta(plan)
-    .describe("append adds rows; replace removes the rows of the partition in the version that adds those of a run."),
-  create: z.boolean().default(true).describe("true creates the table if it does not exist."),
-  partition: z
-    .record(name, z.string())
-    .default({})
-    .meta(plan)
-    .describe(
-      "Values of the columns that the table is partitioned by, as ds: ${ds}. A new table has them as date, if the value is one, or as string.",
-    ),
+  ...lakeOutput,
   conditional_writers: z
     .literal(true)
     .optional()
@@ -114,6 +127,23 @@ export const deltaOutput = parquetOutput.extend({
       "For S3: says that no other program writes to the table, or that each creates versions by conditional requests, as deltalake does. Spark without a lock table overwrites versions of others; one with DynamoDB does not see those of others.",
     ),
 }) satisfies z.ZodType<DeltaOutputSpec>;
+
+/** An Iceberg table of a catalog as the target. */
+export interface IcebergOutputSpec extends Omit<ParquetOutputSpec, "path">, LakeOutputSpec {
+  readonly catalog: CatalogSpec;
+  /** Its name in the catalog. */
+  readonly table: string;
+  /** A folder in that of the table with files that are no part of it, in which the rows are then. No spec says so. */
+  readonly beside?: string | undefined;
+}
+
+export const icebergOutput = parquetOutput.omit({ path: true }).extend({
+  catalog,
+  table: text
+    .meta(plan)
+    .describe("Name of the table in the catalog, as db.scores. Each run adds its rows as one snapshot."),
+  ...lakeOutput,
+}) satisfies z.ZodType<IcebergOutputSpec>;
 
 /** With a longer path, the names of parts below it would exceed the limit. */
 const folderLimitBytes = 700;
@@ -142,23 +172,45 @@ export function checkFiles(target: "parquet" | "delta", output: ParquetOutputSpe
 /** Refuses a place where a table cannot be. */
 export function checkDelta(output: DeltaOutputSpec, params: Readonly<Record<string, string>>, refuse: Refuse): void {
   checkFiles("delta", output, refuse);
-  const { path, mode, partition, conditional_writers: isDeclared } = output;
+  checkPartition("delta", output, params, refuse);
+  const { path, conditional_writers: isDeclared } = output;
+  if (path.startsWith("s3:") && isDeclared !== true) {
+    refuse(
+      ["output", "delta", "conditional_writers"],
+      "expected true, for a table in S3: it says that no other program writes to the table, or that each creates versions by conditional requests, as deltalake does",
+    );
+  }
+}
+
+/** Refuses what cannot be the name of a table. */
+export function checkIceberg(
+  output: IcebergOutputSpec,
+  params: Readonly<Record<string, string>>,
+  refuse: Refuse,
+): void {
+  if (nameInCatalog(output.table) === undefined) {
+    refuse(["output", "iceberg", "table"], "expected the name of a table in the catalog, such as db.scores", showFound);
+  }
+  checkPartition("iceberg", output, params, refuse);
+}
+
+function checkPartition(
+  target: "delta" | "iceberg",
+  { mode, partition }: LakeOutputSpec,
+  params: Readonly<Record<string, string>>,
+  refuse: Refuse,
+): void {
+  const at = ["output", target, "partition"];
   const values = new Set(Object.values(partition));
   const apart = Object.keys(params).find(
     (param) => isCalendarDate(params[param] ?? "") && !values.has(params[param] ?? ""),
   );
   if (mode === "replace" && values.size === 0) {
-    refuse(["output", "delta", "partition"], "expected the partition that a run replaces, as { ds: ${ds} }");
+    refuse(at, "expected the partition that a run replaces, as { ds: ${ds} }");
   } else if (mode === "replace" && apart !== undefined) {
     refuse(
-      ["output", "delta", "partition"],
+      at,
       `expected the date of the run, as { ${apart}: \${${apart}} }: a run of an older date would replace the rows of a newer one`,
-    );
-  }
-  if (path.startsWith("s3:") && isDeclared !== true) {
-    refuse(
-      ["output", "delta", "conditional_writers"],
-      "expected true, for a table in S3: it says that no other program writes to the table, or that each creates versions by conditional requests, as deltalake does",
     );
   }
 }

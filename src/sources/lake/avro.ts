@@ -1,3 +1,4 @@
+import { randomBytes } from "node:crypto";
 import { inflateRawSync } from "node:zlib";
 import avsc, { type Schema } from "avsc";
 import { messageOf } from "../../base/errors.js";
@@ -49,6 +50,46 @@ const block = typeOf({
 });
 
 /**
+ * Writes an Avro object container file, whose integers of 64 bits are bigints.
+ * @param schema with the attributes that are no part of a type, such as ids of fields
+ */
+export function avroFile(
+  schema: AvroSchema,
+  meta: Readonly<Record<string, string>>,
+  records: readonly unknown[],
+): Buffer {
+  const type = typeOf(schema as unknown as Schema);
+  const sync = randomBytes(16);
+  const texts = { ...meta, "avro.schema": JSON.stringify(schema), "avro.codec": "null" };
+  const head = {
+    magic: Buffer.from(magic, "latin1"),
+    meta: Object.fromEntries(Object.entries(texts).map(([key, text]) => [key, Buffer.from(text)])),
+    sync,
+  };
+  const data = Buffer.concat(records.map((record) => type.toBuffer(record)));
+  const blocks = records.length === 0 ? [] : [block.toBuffer({ count: BigInt(records.length), data, sync })];
+  return Buffer.concat([header.toBuffer(head), ...blocks]);
+}
+
+const magic = "Obj\u0001";
+
+/** The schema of a record, as a file has it. */
+export interface AvroSchema {
+  readonly type: string;
+  readonly fields: readonly { readonly name: string; readonly type: unknown; readonly "field-id"?: number }[];
+}
+
+/** The schema in the header of a file. @throws RangeError where it is no Avro file of records */
+export function avroSchema(bytes: Buffer): AvroSchema {
+  const { meta } = decode(header, bytes, 0).value as { meta: Record<string, Buffer> };
+  const schema: unknown = JSON.parse(meta["avro.schema"]?.toString() ?? "null");
+  if (typeof schema !== "object" || schema === null || !("fields" in schema)) {
+    throw new RangeError("it has no records");
+  }
+  return schema as AvroSchema;
+}
+
+/**
  * The records of an Avro object container file, whose integers of 64 bits are bigints.
  * @param unpack unpacks blocks of the codecs "snappy" and "zstandard"
  * @throws RangeError where the bytes are not such a file
@@ -60,7 +101,7 @@ export function* avroRecords(
 ): Generator<Record<string, unknown>> {
   const { value, offset: start } = decode(header, bytes, 0);
   const first = value as { magic: Buffer; meta: Record<string, Buffer>; sync: Buffer };
-  if (first.magic.toString("latin1") !== "Obj\u0001") {
+  if (first.magic.toString("latin1") !== magic) {
     throw new RangeError("it is no Avro file");
   }
   const type = recordType(first.meta["avro.schema"]?.toString() ?? "");

@@ -37,40 +37,50 @@ export type IcebergVersion =
 
 /** Numbers of 64 bits, of which JSON may make numbers or bigints. */
 const long = z.union([z.number(), z.bigint()]);
-const field = z.object({
+const field = z.looseObject({
   id: z.number(),
   name: z.string(),
   type: z.unknown(),
+  required: z.boolean().default(false),
   "initial-default": z.unknown().optional(),
 });
 type Field = z.infer<typeof field>;
-const schema = z.object({ "schema-id": z.number().optional(), fields: z.array(field) });
+const schema = z.looseObject({ "schema-id": z.number().optional(), fields: z.array(field) });
 const snapshot = z.object({
   "snapshot-id": long,
   "parent-snapshot-id": long.nullish(),
-  summary: z.object({ operation: z.string().optional() }).optional(),
+  summary: z.looseObject({ operation: z.string().optional() }).optional(),
   "timestamp-ms": z.number(),
   "manifest-list": z.string().optional(),
   "schema-id": z.number().optional(),
 });
-type Snapshot = z.infer<typeof snapshot>;
-const partitionField = z.object({ "source-id": z.number(), transform: z.string(), name: z.string() });
+export type Snapshot = z.infer<typeof snapshot>;
+const partitionField = z.object({
+  "source-id": z.number(),
+  "field-id": z.number().optional(),
+  transform: z.string(),
+  name: z.string(),
+});
 const partitionSpec = z.object({ "spec-id": z.number(), fields: z.array(partitionField) });
 const metadata = z.object({
   "format-version": z.number(),
   "table-uuid": z.string().optional(),
   location: z.string(),
+  "last-sequence-number": long.default(0),
+  "last-updated-ms": z.number().default(0),
+  "next-row-id": long.default(0),
+  "default-spec-id": z.number().default(0),
   "current-snapshot-id": long.nullish(),
   "current-schema-id": z.number().optional(),
   schema: schema.optional(),
   schemas: z.array(schema).optional(),
   snapshots: z.array(snapshot).default([]),
   "snapshot-log": z.array(z.object({ "snapshot-id": long, "timestamp-ms": z.number() })).default([]),
-  refs: z.record(z.string(), z.object({ "snapshot-id": long, type: z.string() })).default({}),
+  refs: z.record(z.string(), z.looseObject({ "snapshot-id": long, type: z.string() })).default({}),
   "partition-specs": z.array(partitionSpec).default([]),
   properties: z.record(z.string(), z.string()).default({}),
 });
-type Metadata = z.infer<typeof metadata>;
+export type Metadata = z.infer<typeof metadata>;
 
 /** The fields of records of manifests that are needed, with the bigints that Avro's longs are. */
 const manifest = z.object({
@@ -98,7 +108,7 @@ const entry = z.object({
   }),
 });
 
-interface Entry {
+export interface Entry {
   readonly isRemoved: boolean;
   readonly file: z.infer<typeof entry>["data_file"];
   readonly sequence: bigint;
@@ -154,7 +164,7 @@ export async function readIceberg(
   metadataFile: MetadataFile,
   wanted: IcebergVersion,
 ): Promise<LakeSnapshot> {
-  const table = await openTable(reader, metadataFile);
+  const table = await openIcebergTable(reader, metadataFile);
   const found = snapshotOf(table, wanted);
   const entries = found === undefined ? [] : await entriesOf(table, found);
   return versionOf(table, { wanted, found, entries });
@@ -176,7 +186,7 @@ export async function readIcebergChanges(
   metadataFile: MetadataFile,
   { from, to, onRewrite, schemaId }: WantedChanges & { readonly schemaId: number | undefined },
 ): Promise<LakeChanges> {
-  const table = await openTable(reader, metadataFile);
+  const table = await openIcebergTable(reader, metadataFile);
   const { "table-uuid": uuid = "" } = table.meta;
   const [start, end] = [from, to].map((position) => (position === null ? undefined : snapshotIn(position)));
   if ([start, end].some((known) => known !== undefined && known.uuid !== uuid)) {
@@ -222,7 +232,7 @@ function snapshotIn(position: string): { readonly id: string; readonly uuid: str
 }
 
 /** The snapshots after a position, up to one, in their order. */
-function pathTo({ table, meta }: Table, last: Snapshot, from: string): readonly Snapshot[] {
+function pathTo({ table, meta }: IcebergTable, last: Snapshot, from: string): readonly Snapshot[] {
   const byId = new Map(meta.snapshots.map((each) => [String(each["snapshot-id"]), each]));
   const path: Snapshot[] = [];
   for (let next = last; String(next["snapshot-id"]) !== from; ) {
@@ -237,11 +247,16 @@ function pathTo({ table, meta }: Table, last: Snapshot, from: string): readonly 
   return path;
 }
 
-interface Table extends Located {
+/** A table as one of its metadata files has it. */
+export interface IcebergTable extends Located {
   readonly meta: Metadata;
 }
 
-async function openTable(reader: LakeReader, { table, at, isCatalogs }: MetadataFile): Promise<Table> {
+/** Reads a metadata file. @throws JobError SPEC_INVALID for what is not read; SHARD_CORRUPT */
+export async function openIcebergTable(
+  reader: LakeReader,
+  { table, at, isCatalogs }: MetadataFile,
+): Promise<IcebergTable> {
   const meta = await metadataAt({ reader, table }, at);
   if (meta["format-version"] > 3) {
     throw unread(table, `version ${meta["format-version"]} of Iceberg`, "copy the rows into a table of version 3");
@@ -252,7 +267,7 @@ async function openTable(reader: LakeReader, { table, at, isCatalogs }: Metadata
 }
 
 function versionOf(
-  table: Table,
+  table: IcebergTable,
   {
     wanted,
     found,
@@ -285,7 +300,7 @@ async function metadataAt({ reader, table }: Place, at: string): Promise<Metadat
 }
 
 /** The snapshot that is wanted; undefined: the table has none yet. */
-function snapshotOf(
+export function snapshotOf(
   { table, meta }: { readonly table: string; readonly meta: Metadata },
   wanted: IcebergVersion,
 ): Snapshot | undefined {
@@ -331,7 +346,8 @@ function schemaOf(meta: Metadata, wanted: IcebergVersion, found: Snapshot | unde
   return asked ?? (isBranch(meta, wanted) ? undefined : found?.["schema-id"]) ?? meta["current-schema-id"];
 }
 
-function columnsOf(
+/** The columns of a schema of a table. */
+export function columnsOf(
   { table, meta }: { readonly table: string; readonly meta: Metadata },
   id: number | undefined,
 ): Pick<LakeSnapshot, "schemaId" | "columns"> {
@@ -380,7 +396,8 @@ function isBranch({ refs }: Metadata, wanted: IcebergVersion): boolean {
   return "ref" in wanted && refs[wanted.ref]?.type !== "tag";
 }
 
-const scalarTypes: Readonly<Record<string, ScalarType>> = {
+/** The types of Iceberg that are one of ours. */
+export const scalarTypes: Readonly<Record<string, ScalarType>> = {
   boolean: "bool",
   int: "int32",
   long: "int64",
@@ -503,7 +520,7 @@ interface Located extends Place {
  * The files of a snapshot; or only those that it has added and removed itself.
  * @param own its id
  */
-async function entriesOf(
+export async function entriesOf(
   { reader, table, whereIs }: Located,
   found: Snapshot,
   own?: bigint,

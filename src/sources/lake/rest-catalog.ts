@@ -1,12 +1,19 @@
 import { isRecord } from "../../base/checks.js";
-import { assertNever, JobError } from "../../base/errors.js";
-import { type HttpAnswer, type HttpEndpoint, postForm, readOwnJson, withoutValues } from "../../base/http/http.js";
+import { assertNever, JobError, reworded } from "../../base/errors.js";
+import {
+  type HttpAnswer,
+  type HttpEndpoint,
+  postForm,
+  postJson,
+  readOwnJson,
+  withoutValues,
+} from "../../base/http/http.js";
 import { didYouMean } from "../../base/suggest.js";
 import { printable } from "../../base/texts.js";
 import { z } from "../../base/zod.js";
 import type { GivenCredentials } from "../../stores/objects/protocol.js";
 
-/* Iceberg's REST protocol, as far as a table is read: https://github.com/apache/iceberg/blob/main/open-api/rest-catalog-open-api.yaml */
+/* Iceberg's REST protocol, as far as a table is read, and rows are added: https://github.com/apache/iceberg/blob/main/open-api/rest-catalog-open-api.yaml */
 
 /** How requests to a catalog are authorised. Secrets are read when they are needed: they may be rotated. */
 export type CatalogLogin =
@@ -20,11 +27,11 @@ export type CatalogLogin =
       /** undefined: the catalog gives out tokens. */
       readonly tokenUrl: string | undefined;
     }
-  | { readonly kind: "signed"; readonly sign: SignGet };
+  | { readonly kind: "signed"; readonly sign: SignRequest };
 
-/** Returns the headers of a GET with those of its signature. */
-type SignGet = (request: {
-  readonly method: "GET";
+/** Returns the headers of a request with those of its signature. */
+type SignRequest = (request: {
+  readonly method: "GET" | "POST";
   readonly url: URL;
   readonly headers: Readonly<Record<string, string>>;
   readonly body: readonly Uint8Array[];
@@ -37,6 +44,8 @@ export interface CatalogOptions extends Pick<HttpEndpoint, "retry" | "signal" | 
   readonly login: CatalogLogin;
   /** Whether the catalog is asked for credentials of the table's store. */
   readonly isVending: boolean;
+  /** The part of the spec that names catalog and table, for hints. */
+  readonly of: "input" | "output.iceberg";
 }
 
 /** The namespaces of a table from the top, and its name. */
@@ -65,6 +74,19 @@ export interface CatalogTable {
 /** Loads a table as it is now. @throws JobError FILE_MISSING, PERMISSION, SPEC_INVALID, NETWORK */
 export type LoadTable = () => Promise<CatalogTable>;
 
+/** A table of a catalog, which need not exist. */
+export interface NamedTable {
+  readonly load: LoadTable;
+  /**
+   * Changes the table, if the requirements hold. The texts are JSON.
+   * @returns false: they do not hold, or another change came first
+   * @throws Unsettled where it may have been changed all the same; JobError as `LoadTable`
+   */
+  commit(change: { readonly requirements: string; readonly updates: string }): Promise<boolean>;
+  /** Creates the table, unless there is one. The texts are JSON. @throws as `commit` */
+  create(made: { readonly schema: string; readonly partitionSpec: string }): Promise<void>;
+}
+
 const texts = z
   .record(z.string(), z.unknown())
   .nullish()
@@ -86,8 +108,8 @@ const tableAnswer = z.object({
 const tablesAnswer = z.object({ identifiers: z.array(z.object({ name: z.string() })) });
 const namespacesAnswer = z.object({ namespaces: z.array(z.array(z.string())) });
 
-/** Opens a table of a catalog; nothing is asked before it is loaded. @param doing the act that messages begin with */
-export function catalogTable(options: CatalogOptions, { namespace, name }: TableName, doing: string): LoadTable {
+/** Opens a table of a catalog; nothing is asked before it is used. @param doing the act that messages begin with */
+export function catalogTable(options: CatalogOptions, { namespace, name }: TableName, doing: string): NamedTable {
   const { url, warehouse, isVending } = options;
   const base = url.replace(/\/+$/, "");
   const ask = askerOf(options, base, doing);
@@ -106,21 +128,51 @@ export function catalogTable(options: CatalogOptions, { namespace, name }: Table
     return elsewhere === undefined ? config : { ...config, uri: elsewhere.replace(/\/+$/, "") };
   };
 
-  return async () => {
+  const askPlaces = async (): Promise<{ config: Texts; root: string; tables: string; at: string }> => {
     const config = await askConfig();
     const { uri = base, prefix = "", "namespace-separator": separator = "%1F" } = config;
     const root = `${uri}/v1${prefix === "" ? "" : `/${prefix}`}/namespaces`;
     const tables = `${root}/${namespace.map(encodeURIComponent).join(separator)}/tables`;
-    const extra: Texts = isVending ? { "x-iceberg-access-delegation": "vended-credentials" } : {};
-    const answer = await ask(`${tables}/${encodeURIComponent(name)}?snapshots=refs`, tableAnswer, extra).catch(
-      async (error: unknown) => {
+    return { config, root, tables, at: `${tables}/${encodeURIComponent(name)}` };
+  };
+
+  return {
+    load: hinting(async () => {
+      const { config, root, tables, at } = await askPlaces();
+      const extra: Texts = isVending ? { "x-iceberg-access-delegation": "vended-credentials" } : {};
+      const answer = await ask(`${at}?snapshots=refs`, tableAnswer, { extra }).catch(async (error: unknown) => {
         throw error instanceof JobError && error.code === "FILE_MISSING"
           ? await missing(error, { root, tables, namespace, name })
           : error;
-      },
-    );
-    return tableOf(answer, config, doing);
+      });
+      return tableOf(answer, config, doing);
+    }),
+    commit: hinting(async ({ requirements, updates }) => {
+      const { at } = await askPlaces();
+      const body = `{"requirements":${requirements},"updates":${updates}}`;
+      return await unlessConflict(ask(at, z.unknown(), { body }));
+    }),
+    create: hinting(async ({ schema, partitionSpec }) => {
+      const { tables } = await askPlaces();
+      const body = `{"name":${JSON.stringify(name)},"schema":${schema},"partition-spec":${partitionSpec},"properties":{}}`;
+      await unlessConflict(ask(tables, z.unknown(), { body }));
+    }),
   };
+
+  /** Has hints of errors name the keys of the spec that the catalog is named by. */
+  function hinting<Args extends readonly unknown[], T>(
+    work: (...args: Args) => Promise<T>,
+  ): (...args: Args) => Promise<T> {
+    return async (...args) => {
+      try {
+        return await work(...args);
+      } catch (error) {
+        throw error instanceof JobError
+          ? reworded(error, { hint: error.hint?.replaceAll("input.", `${options.of}.`) })
+          : error;
+      }
+    };
+  }
 
   /** Says which tables or namespaces there are, if the catalog tells. */
   async function missing(
@@ -158,6 +210,19 @@ export function catalogTable(options: CatalogOptions, { namespace, name }: Table
 }
 
 const shownNames = 10;
+
+/** @returns whether an act was carried out: false where the catalog says that another one came first */
+async function unlessConflict(act: Promise<unknown>): Promise<boolean> {
+  try {
+    await act;
+    return true;
+  } catch (error) {
+    if (error instanceof JobError && error.code === "PLAN_CHANGED") {
+      return false;
+    }
+    throw error;
+  }
+}
 
 function tableOf(answer: z.output<typeof tableAnswer>, catalog: Texts, doing: string): CatalogTable {
   const { "metadata-location": at, metadata, config: ofTable, "storage-credentials": vended } = answer;
@@ -202,13 +267,18 @@ function credentialsIn(config: Texts): GivenCredentials | undefined {
   };
 }
 
-type Ask = <T>(url: string, type: z.ZodType<T>, extra?: Texts) => Promise<T>;
+/** With a body, it is a POST, which is sent once. @throws Unsettled then; JobError PLAN_CHANGED for a conflict */
+type Ask = <T>(
+  url: string,
+  type: z.ZodType<T>,
+  request?: { readonly extra?: Texts; readonly body?: string },
+) => Promise<T>;
 
-/** Makes what sends a GET with the login, once more with a new token where the last one is refused. */
+/** Makes what sends requests with the login, once more with a new token where the last one is refused. */
 function askerOf(options: CatalogOptions, base: string, doing: string): Ask {
   const { login, retry, signal, findProxy, url } = options;
   const tokens = login.kind === "oauth2" ? tokensOf(options, login, base, doing) : undefined;
-  const authorize = async (asked: string, extra: Texts): Promise<Texts> => {
+  const authorize = async (asked: string, extra: Texts, body: string | undefined): Promise<Texts> => {
     switch (login.kind) {
       case "none":
         return extra;
@@ -217,33 +287,40 @@ function askerOf(options: CatalogOptions, base: string, doing: string): Ask {
       case "oauth2":
         return { ...extra, authorization: `Bearer ${(await tokens?.current()) ?? ""}` };
       case "signed":
-        return await login.sign({ method: "GET", url: new URL(asked), headers: extra, body: [] });
+        return await login.sign({
+          method: body === undefined ? "GET" : "POST",
+          url: new URL(asked),
+          headers: extra,
+          body: body === undefined ? [] : [Buffer.from(body)],
+        });
       default:
         return assertNever(login);
     }
   };
 
-  return async (asked, type, extra = {}) => {
+  return async (asked, type, { extra = {}, body } = {}) => {
     let refusedStatus: number | undefined;
     const place: HttpEndpoint = {
       doing,
       retry,
       signal,
       findProxy,
-      headers: () => authorize(asked, { accept: "application/json", ...extra }),
+      headers: () => authorize(asked, { accept: "application/json", ...extra }, body),
       hint: `run the same command again when the catalog ${url} answers; retry.max_seconds is how long a run waits for it`,
       refused(answer) {
         refusedStatus = answer.status;
         return refusalOf(answer, { doing, url, login });
       },
     };
-    const answer = await readOwnJson(asked, place).catch(async (error: unknown) => {
+    const send = (): Promise<unknown> =>
+      body === undefined ? readOwnJson(asked, place) : postJson(asked, place, body);
+    const answer = await send().catch(async (error: unknown) => {
       // 419: the token has expired.
       if (tokens?.isUsed() !== true || ![401, 419].includes(refusedStatus ?? 0)) {
         throw error;
       }
       tokens.forget();
-      return await readOwnJson(asked, place);
+      return await send();
     });
     const parsed = type.safeParse(answer);
     if (!parsed.success) {
@@ -330,14 +407,20 @@ function refusalOf(
 ): JobError {
   const found = answerText(status, headers, saidIn(said, {}));
   const isTable = status === 404 && !place.endsWith("/v1/config");
-  const error = (code: "PERMISSION" | "FILE_MISSING" | "SPEC_INVALID", message: string, hint: string): JobError =>
-    new JobError(code, `${doing}: ${message}`, { hint });
+  const error = (
+    code: "PERMISSION" | "FILE_MISSING" | "SPEC_INVALID" | "PLAN_CHANGED",
+    message: string,
+    hint: string,
+  ): JobError => new JobError(code, `${doing}: ${message}`, { hint });
+  if (status === 409 || status === 412) {
+    return error("PLAN_CHANGED", `it was changed meanwhile: ${found}`, "run the same command again");
+  }
   if (status === 401 || status === 419) {
     const what = login.kind === "none" ? "asks for a login" : "refuses the login";
     return error("PERMISSION", `the catalog ${url} ${what}: ${found}`, loginHints[login.kind]);
   }
   if (status === 403) {
-    const hint = `grant this user the right to read the table, its data and properties; or set input.catalog.credentials to own, if it may not have credentials of the store. If the login is wrong: ${loginHints[login.kind]}`;
+    const hint = `grant this user the rights to the table, its data and properties; or set input.catalog.credentials to own, if it may not have credentials of the store. If the login is wrong: ${loginHints[login.kind]}`;
     return error("PERMISSION", `the catalog ${url} denies it: ${found}`, hint);
   }
   if (status >= 300 && status < 400) {

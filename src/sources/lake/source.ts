@@ -195,8 +195,8 @@ function ofPlan(error: JobError): JobError {
 const goneHint =
   "the run reads the version that it was planned with, and a clean-up (VACUUM, expire_snapshots) has removed what that needs; committed spans are kept. Restore the files and run again, or give up this run with --new-run, which reads the newest version; keep versions for longer than a run takes";
 
-/** Shards that are looked up with one call, and calls at once. */
-const lookUps = { shards: 16, calls: 32 };
+/** Files are looked up, and what is removed of them is read, by so many calls at once. */
+const callsAtOnce = 32;
 
 interface ReadVersion {
   readonly files: ReadonlyMap<string, LakeFile>;
@@ -383,10 +383,11 @@ async function readNamed(
 }
 
 async function listFiles(files: Source, { files: named }: LakeSnapshot): Promise<Listing> {
-  const calls = Array.from({ length: Math.ceil(named.length / lookUps.shards) }, (_, call) =>
-    named.slice(call * lookUps.shards, (call + 1) * lookUps.shards).map(({ uri }) => uri),
+  const perCall = Math.max(1, Math.ceil(named.length / callsAtOnce));
+  const calls = Array.from({ length: Math.ceil(named.length / perCall) }, (_, call) =>
+    named.slice(call * perCall, (call + 1) * perCall).map(({ uri }) => uri),
   );
-  const listings = await mapBounded(calls, lookUps.calls, (uris) => files.list(uris));
+  const listings = await mapBounded(calls, callsAtOnce, (uris) => files.list(uris));
   return { ...joinListings([]), shards: joinListings(listings).shards };
 }
 
@@ -420,7 +421,7 @@ function requireFiles(
 /** The shards of a version that is planned, with what the table knows of them. */
 async function withFacts(shards: readonly ListedShard[], { files }: LakeSnapshot): Promise<ListedShard[]> {
   const byUri = new Map(files.map((file) => [file.uri, file]));
-  return await mapBounded(shards, lookUps.calls, async ({ uri, sizeBytes, fingerprint }) => {
+  return await mapBounded(shards, callsAtOnce, async ({ uri, sizeBytes, fingerprint }) => {
     const { partition = new Map(), removedCount, removed } = byUri.get(uri) ?? {};
     const removedRows = removedCount ?? (await removed?.())?.length ?? 0;
     return { uri, sizeBytes, fingerprint, ofTable: { partition, removedRows } };

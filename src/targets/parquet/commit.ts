@@ -36,7 +36,7 @@ export async function commitSpan(
   run: RunFolder,
   commit: SpanCommit,
 ): Promise<{ outcome: CommitOutcome; part: FinishedPart }> {
-  const { store, layout, stored, duckdb } = run;
+  const { store, layout, stored, duckdb, columnIds } = run;
   const { span, output } = commit;
   const rejects = textOfRejects(output.rejects);
   const rejectsName = rejects.sha256 === null ? undefined : layout.rejectsOf(span.index, rejects.sha256);
@@ -60,7 +60,7 @@ export async function commitSpan(
     const created = await store.create(
       layout.committedPart(span.index),
       async (path) => {
-        counts = await encodePart({ duckdb, stored, ...commit, rejectsSha256: rejects.sha256 }, path);
+        counts = await encodePart({ duckdb, stored, columnIds, ...commit, rejectsSha256: rejects.sha256 }, path);
         await requireFree();
         if (rejectsName !== undefined) {
           // Where another attempt has committed the part, nothing is published: after the finish, nothing would remove it.
@@ -107,17 +107,18 @@ function committing(run: RunFolder): Fence {
 interface PartToEncode extends SpanCommit {
   readonly duckdb: DuckDbAccess;
   readonly stored: StoredPlan;
+  readonly columnIds: RunFolder["columnIds"];
   /** Hex sha256 of the text of the span's rejects; null without rejects. */
   readonly rejectsSha256: string | null;
 }
 
 /** Encodes consecutive rows of a span into a file. @throws Error when rows are missing in it */
 export async function encodePiece(
-  { duckdb, compression }: Pick<PartToEncode, "duckdb" | "compression">,
+  { duckdb, compression, columnIds }: Pick<PartToEncode, "duckdb" | "compression" | "columnIds">,
   rows: OutputRows,
   path: string,
 ): Promise<SpilledPiece> {
-  const written = await encode(duckdb, { path, rows, label: undefined, profile: undefined, compression });
+  const written = await encode(duckdb, { path, rows, label: undefined, profile: undefined, compression, columnIds });
   if (written !== rows.rowCount) {
     throw new Error(`${written} rows were written of ${rows.rowCount}`);
   }
@@ -129,7 +130,7 @@ export async function encodePiece(
  * missing
  */
 async function encodePart(
-  { duckdb, compression, maker: by, stored, span, output, rejectsSha256, spilled }: PartToEncode,
+  { duckdb, compression, columnIds, maker: by, stored, span, output, rejectsSha256, spilled }: PartToEncode,
   temporary: string,
 ): Promise<CommittedPart> {
   const { rows, rejects, filtered, erased, batchSize, provider = by.provider } = output;
@@ -150,7 +151,7 @@ async function encodePart(
   const due = spilled.reduce((sum, piece) => sum + piece.rows, rows.rowCount);
   const written = await encodeAll(
     duckdb,
-    { path: temporary, rows, label, profile: output.profile, compression },
+    { path: temporary, rows, label, profile: output.profile, compression, columnIds },
     spilled,
   );
   if (written !== due || !isWholeSpan(span, { rows: written, ...label })) {

@@ -20,6 +20,21 @@ export interface PartToWrite {
   /** The profile of the rows, as `spanProfileText` wrote it. */
   readonly profile: string | undefined;
   readonly compression: Compression;
+  readonly columnIds: ColumnIds | undefined;
+}
+
+/** The ids of columns, by name; with those of what is in a list ("element") or a struct. */
+export interface ColumnIds {
+  readonly [name: string]: number | readonly [id: number, inside: ColumnIds];
+}
+
+/** The ids as DuckDB takes them. */
+function fieldIds(ids: ColumnIds): string {
+  const pairs = Object.entries(ids).map(([name, id]) => {
+    const value = typeof id === "number" ? String(id) : `{__duckdb_field_id: ${id[0]}, ${fieldIds(id[1]).slice(1)}`;
+    return `${quoteText(name)}: ${value}`;
+  });
+  return `{${pairs.join(", ")}}`;
 }
 
 /**
@@ -27,7 +42,7 @@ export interface PartToWrite {
  */
 export async function writePart(
   duckdb: DuckDbAccess,
-  { path, rows, label, profile, compression }: PartToWrite,
+  { path, rows, label, profile, compression, columnIds }: PartToWrite,
 ): Promise<number> {
   const connection = await duckdb.connect();
   tables += 1;
@@ -42,8 +57,9 @@ export async function writePart(
     ];
     const pairs = metadata.map(([key, value]) => `${quoteText(key)}: ${quoteText(value)}`);
     const labelled = pairs.length === 0 ? "" : `, KV_METADATA {${pairs.join(", ")}}`;
+    const numbered = columnIds === undefined ? "" : `, FIELD_IDS ${fieldIds(columnIds)}`;
     const result = await connection.run(
-      `COPY ${table} TO ${quoteText(path)} (FORMAT parquet, COMPRESSION ${compression}, ${dictionaries}USE_TMP_FILE false${labelled})`,
+      `COPY ${table} TO ${quoteText(path)} (FORMAT parquet, COMPRESSION ${compression}, ${dictionaries}USE_TMP_FILE false${labelled}${numbered})`,
     );
     return result.rowsChanged;
   } finally {

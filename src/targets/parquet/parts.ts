@@ -3,11 +3,13 @@ import { outputColumns } from "../../models/binding/contract.js";
 import { type RejectedRow, rejectReasons } from "../../columns/types.js";
 import type { DuckDbAccess, DuckDBConnection } from "../../duckdb/instance.js";
 import { firstLine } from "../../duckdb/sql.js";
+import type { Plan } from "../../run/plan/plan.js";
 import { spanAt, spanCount } from "../../run/plan/spans.js";
 import { namesIn, type ReadableStore, type Stat, type Store } from "../../stores/store.js";
 import { JobError, messageOf } from "../../base/errors.js";
 import type { Opening, StoredPlan } from "../target.js";
 import { type DamagedFile, refuseDamaged } from "./plan-file.js";
+import type { ColumnIds } from "./part-file.js";
 import { type Layout, runOfPart } from "./layout.js";
 import {
   checkFinished,
@@ -41,10 +43,18 @@ export interface RunFolder {
    * @throws JobError PLAN_CHANGED where a later run came first
    */
   readonly publish: (run: RunFolder, parts: readonly ManifestPart[]) => Promise<void>;
+  /** undefined: columns have names only. */
+  readonly columnIds: ColumnIds | undefined;
+}
+
+/** How runs are more than files in a folder. */
+export interface BeyondFolder extends Pick<RunFolder, "publish"> {
+  /** The ids that columns of the parts of a run have; undefined: they have names only. */
+  readonly columnIds: (plan: Plan) => ColumnIds | undefined;
 }
 
 /** Readers find the rows of a run in its folder only. */
-export const inFolder: RunFolder["publish"] = () => Promise.resolve();
+export const inFolder: BeyondFolder = { publish: () => Promise.resolve(), columnIds: () => undefined };
 
 /** More attempts than a part can move: once, from where it is staged to its final path. */
 const readsLimit = 10;

@@ -28,6 +28,7 @@ import type { Compression } from "../../job/jobfile/output-spec.js";
 import { decisionDocument, readState } from "../../stores/ledger.js";
 import { checkFinished, keptOf } from "./manifest.js";
 import {
+  type BeyondFolder,
   committedParts,
   type CommittedSpans,
   listParts,
@@ -101,7 +102,7 @@ export function openParquetSink(options: ParquetSinkOptions): Sink {
 }
 
 /** What a run of Parquet files is opened with. */
-export interface RunTools {
+export interface RunTools extends BeyondFolder {
   readonly store: Store;
   /** The output folder. */
   readonly folder: string;
@@ -110,7 +111,6 @@ export interface RunTools {
   /** Opens a DuckDB that reads parts, for `checks.unique`. */
   readonly openKeyDuckDb: OpenKeyDuckDb;
   readonly compression: Compression;
-  readonly publish: RunFolder["publish"];
   /** Takes rows of spans that are not complete; DuckDB may write there. */
   readonly spool: Spool;
   /** Names this attempt: unique among all attempts on all machines. */
@@ -129,6 +129,7 @@ async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening): Prom
     duckdb,
     how,
     publish: tools.publish,
+    columnIds: tools.columnIds(stored.plan),
     check: planCheck(store, layout, stored.planId),
   };
   const { finished, parts } = await committedParts(run, () => true);
@@ -240,7 +241,9 @@ function runWriter(
     unfit: () => Promise.resolve([]),
     async spill({ index }: Span, rows) {
       await spool.prepare();
-      const piece = await withSpoolErrors(spool, () => encodePiece(tools, rows, spool.newPath()));
+      const piece = await withSpoolErrors(spool, () =>
+        encodePiece({ ...tools, columnIds: run.columnIds }, rows, spool.newPath()),
+      );
       pieces.set(index, [...(pieces.get(index) ?? []), piece]);
     },
     async commit(span: Span, output: SpanOutput) {

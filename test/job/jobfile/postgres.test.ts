@@ -61,10 +61,10 @@ describe("output.postgres", () => {
 
   test("output.postgres excludes output.parquet, and one of both is required", () => {
     expect(specRefusal(`${spec()}  parquet: { path: out }\n`)).toContain(
-      "job.yaml:8:3: output: expected exactly one of parquet, delta and postgres",
+      "job.yaml:8:3: output: expected exactly one of parquet, delta, iceberg and postgres",
     );
     expect(specRefusal(minimalSpec.replace(/output:[^]*/, "output: { columns: [id] }\n"))).toContain(
-      "output: expected exactly one of parquet, delta and postgres",
+      "output: expected exactly one of parquet, delta, iceberg and postgres",
     );
   });
 

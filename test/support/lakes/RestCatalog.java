@@ -7,6 +7,11 @@ import java.util.EnumSet;
 import java.util.HashMap;
 import java.util.Map;
 import java.util.function.Consumer;
+import org.apache.iceberg.Files;
+import org.apache.iceberg.aws.s3.S3FileIO;
+import org.apache.iceberg.io.FileIO;
+import org.apache.iceberg.io.InputFile;
+import org.apache.iceberg.io.OutputFile;
 import org.apache.iceberg.jdbc.JdbcCatalog;
 import org.apache.iceberg.rest.HTTPRequest;
 import org.apache.iceberg.rest.RESTCatalogAdapter;
@@ -20,7 +25,7 @@ import org.eclipse.jetty.servlet.ServletContextHandler;
 import org.eclipse.jetty.servlet.ServletHolder;
 
 /**
- * Iceberg's own REST catalog over SQLite, whose tables are in S3: `RestCatalog PORT WAREHOUSE TOKEN ENDPOINT KEY SECRET FILE`. What hosted catalogs have and the adapter lacks is added: its
+ * Iceberg's own REST catalog over SQLite, whose tables are in S3, or on a disk: `RestCatalog PORT WAREHOUSE TOKEN ENDPOINT KEY SECRET FILE`. What hosted catalogs have and the adapter lacks is added: its
  * paths begin with a prefix, requests need a token (TOKEN, or one of OAuth 2 by the client `reader` and `a-client-secret`),
  * and whoever asks for credentials of S3 gets them.
  */
@@ -30,6 +35,7 @@ public class RestCatalog {
   public static void main(String[] args) throws Exception {
     String token = args[2];
     Map<String, String> s3 = new HashMap<>();
+    boolean isOnDisk = args[3].isEmpty();
     s3.put("s3.endpoint", args[3]);
     s3.put("s3.path-style-access", "true");
     s3.put("client.region", "us-east-1");
@@ -41,8 +47,11 @@ public class RestCatalog {
     own.remove("s3.session-token-expires-at-ms");
     own.put("warehouse", args[1]);
     own.put("uri", "jdbc:sqlite:" + args[6]);
-    own.put("io-impl", "org.apache.iceberg.aws.s3.S3FileIO");
-    JdbcCatalog catalog = new JdbcCatalog();
+    JdbcCatalog catalog = new JdbcCatalog(properties -> {
+      FileIO files = isOnDisk ? new Disk() : new S3FileIO();
+      files.initialize(properties);
+      return files;
+    }, null, true);
     catalog.initialize("tests", own);
 
     RESTCatalogAdapter adapter = new RESTCatalogAdapter(catalog) {
@@ -58,7 +67,7 @@ public class RestCatalog {
           boolean isVending = request.headers().contains("X-Iceberg-Access-Delegation");
           return type.cast(LoadTableResponse.builder()
               .withTableMetadata(loaded.tableMetadata())
-              .addAllConfig(isVending ? vended : s3)
+              .addAllConfig(isOnDisk ? Map.of() : isVending ? vended : s3)
               .build());
         }
         return answer;
@@ -99,6 +108,27 @@ public class RestCatalog {
     server.setHandler(handler);
     server.start();
     server.join();
+  }
+
+  static class Disk implements FileIO {
+    static java.io.File file(String uri) {
+      return new java.io.File(uri.replaceFirst("^file:(//)?", ""));
+    }
+
+    @Override
+    public InputFile newInputFile(String uri) {
+      return Files.localInput(file(uri));
+    }
+
+    @Override
+    public OutputFile newOutputFile(String uri) {
+      return Files.localOutput(file(uri));
+    }
+
+    @Override
+    public void deleteFile(String uri) {
+      file(uri).delete();
+    }
   }
 
   static void send(HttpServletResponse response, int status, String text) throws java.io.IOException {

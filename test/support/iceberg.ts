@@ -1,0 +1,115 @@
+import { mkdtemp, rm } from "node:fs/promises";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { afterAll, beforeAll } from "vitest";
+import { lakeWriter, missing } from "./lake-writers.js";
+import { catalogToken, findRestCatalog, type RestCatalogServer, startRestCatalog } from "./rest-catalog.js";
+
+const jars = findRestCatalog();
+
+/** Why there is no catalog; undefined: there is one. */
+export const icebergMissing = "missing" in jars ? jars.missing : missing;
+
+/** What pyiceberg reads of a table. */
+export interface ReadTable {
+  readonly rows: readonly Readonly<Record<string, unknown>>[];
+  /** For each of the ids that were asked for: how many rows a scan for it finds. */
+  readonly points: readonly number[];
+  readonly operations: readonly string[];
+  readonly records: string | null;
+  /** Properties that name runs. */
+  readonly runs: Readonly<Record<string, string>>;
+  readonly files: readonly (readonly [uri: string, ds: string])[];
+}
+
+export interface TableShape {
+  readonly columns: readonly (readonly [name: string, type: string, required: boolean])[];
+  readonly partition?: readonly (readonly [column: string, transform: string])[];
+  readonly properties?: Readonly<Record<string, string>>;
+}
+
+/** pyiceberg, which makes, changes and reads tables of a catalog. */
+export interface Pyiceberg extends AsyncDisposable {
+  make(table: string, shape: TableShape): Promise<void>;
+  append(table: string, rows: readonly object[]): Promise<void>;
+  delete(table: string, where: string): Promise<void>;
+  forget(table: string): Promise<void>;
+  evolve(table: string, columns: readonly string[]): Promise<void>;
+  drop(table: string): Promise<void>;
+  read(table: string, points?: readonly number[]): Promise<ReadTable>;
+}
+
+/** @param store endpoint, key and secret of S3; none: tables are on the disk */
+export function startPyiceberg(url: string, store: readonly string[] = []): Pyiceberg {
+  // versitygw refuses uploads after one whose checksum comes behind its body, on the same connection.
+  const env = { AWS_REQUEST_CHECKSUM_CALCULATION: "when_required" };
+  const writer = lakeWriter("iceberg_tables.py", [url, ...store], env);
+  let last: Promise<unknown> = Promise.resolve();
+  const act = async (name: string, table: string, argument: unknown): Promise<unknown> => {
+    const acting = last.then(async () => {
+      const answer = JSON.parse(await writer.ask(JSON.stringify([name, table, argument]))) as {
+        done?: unknown;
+        failed?: string;
+      };
+      if (answer.failed !== undefined) {
+        throw new Error(`pyiceberg: ${name} ${table}: ${answer.failed}`);
+      }
+      return answer.done;
+    });
+    last = acting.catch(() => undefined);
+    return await acting;
+  };
+  return {
+    async make(table, shape) {
+      await act("make", table, shape);
+    },
+    async append(table, rows) {
+      await act("append", table, rows);
+    },
+    async delete(table, where) {
+      await act("delete", table, where);
+    },
+    async forget(table) {
+      await act("forget", table, null);
+    },
+    async evolve(table, columns) {
+      await act("evolve", table, columns);
+    },
+    async drop(table) {
+      await act("drop", table, null);
+    },
+    read: async (table, points = []) => (await act("read", table, { points })) as ReadTable,
+    [Symbol.asyncDispose]: () => writer[Symbol.asyncDispose](),
+  };
+}
+
+export interface DiskCatalog {
+  readonly url: string;
+  readonly env: Readonly<Record<string, string>>;
+  readonly pyiceberg: Pyiceberg;
+  /** The folder of a table. */
+  folderOf(table: string): string;
+}
+
+/** Apache's REST catalog, whose tables are on this disk, for the tests of a file. */
+export function useDiskCatalog(): () => DiskCatalog {
+  let server: RestCatalogServer;
+  let folder: string;
+  let catalog: DiskCatalog;
+  beforeAll(async () => {
+    folder = await mkdtemp(join(tmpdir(), "infer-batch-lake-"));
+    server = await startRestCatalog("jars" in jars ? jars.jars : "", `file://${folder}`, "");
+    catalog = {
+      url: server.url,
+      env: { CATALOG_TOKEN: catalogToken },
+      pyiceberg: startPyiceberg(server.url),
+      folderOf: (table) => join(folder, ...table.split(".")),
+    };
+  }, 120_000);
+  afterAll(async () => {
+    await catalog.pyiceberg[Symbol.asyncDispose]();
+    await server.stop();
+    await rm(folder, { recursive: true, force: true });
+  });
+  return () => catalog;
+}

@@ -1,0 +1,364 @@
+import { access, cp, readdir, rm, writeFile } from "node:fs/promises";
+import { join } from "node:path";
+import { describe, expect, test } from "vitest";
+import { expectEnd, runCommand } from "../../support/cli.js";
+import { goldenRows } from "../../support/golden.js";
+import { type Twist, httpProxy } from "../../support/http-proxy.js";
+import { icebergMissing, type TableShape, useDiskCatalog } from "../../support/iceberg.js";
+import { scratch, writeSpec } from "../../support/job.js";
+import { writeLakeJob } from "../../support/lakes.js";
+import { outputRows } from "../../support/output.js";
+import { query } from "../../support/parquet.js";
+import { fixtureNamed } from "../../support/world.js";
+
+const fixture = fixtureNamed("diabetes-mlp");
+const params = { ds: { type: "date", default: "2026-11-20" } };
+const upTo = (end: number): number[] => Array.from({ length: end }, (_, index) => index);
+const usual: TableShape["columns"] = [
+  ["id", "long", false],
+  ["score", "float", false],
+];
+const parted: TableShape = { columns: [...usual, ["ds", "date", false]], partition: [["ds", "identity"]] };
+const held = { checks: { sql: { many: "count(*) > 1000" } } };
+
+describe.skipIf(icebergMissing !== undefined)(
+  `an Iceberg table as the target${icebergMissing === undefined ? "" : ` (skipped: ${icebergMissing})`}`,
+  { timeout: 120_000 },
+  () => {
+    const catalog = useDiskCatalog();
+    let tables = 0;
+    /** A name that no other test has. */
+    const newName = (): string => `db.t${(tables += 1)}`;
+    const pyiceberg = () => catalog().pyiceberg;
+
+    async function writeJob(
+      table: string,
+      iceberg: object = {},
+      more: object = {},
+      { columns = ["id"], url = catalog().url }: { columns?: readonly string[]; url?: string } = {},
+    ): Promise<string> {
+      return await writeSpec(scratch.path, fixture, {
+        name: "scores",
+        params,
+        commit_rows: 100,
+        output: {
+          columns,
+          parquet: undefined,
+          iceberg: { catalog: { url, warehouse: "tests", token: "${CATALOG_TOKEN}" }, table, ...iceberg },
+        },
+        ...more,
+      });
+    }
+
+    const command = (...args: readonly string[]): ReturnType<typeof runCommand> =>
+      runCommand(args, { env: catalog().env });
+    const run = (spec: string, ...args: readonly string[]): ReturnType<typeof runCommand> =>
+      command("run", spec, ...args);
+    const rowCount = async (table: string): Promise<number> => (await pyiceberg().read(table)).rows.length;
+    const countByDate = async (table: string): Promise<Record<string, number>> => {
+      const counts: Record<string, number> = {};
+      for (const { ds } of (await pyiceberg().read(table)).rows) {
+        counts[String(ds)] = (counts[String(ds)] ?? 0) + 1;
+      }
+      return counts;
+    };
+    const recordsOf = async (table: string, date = "2026-11-20"): Promise<string> => {
+      const folder = join(catalog().folderOf(table), "_infer-batch");
+      return join(folder, (await readdir(folder)).find((name) => name.startsWith(date)) ?? "");
+    };
+
+    test("is created, and has each night as a snapshot that pyiceberg and this program read, with statistics that find all rows", async () => {
+      const table = newName();
+      const spec = await writeJob(table, { partition: { ds: "${ds}" } });
+      expect((await expectEnd(command("plan", spec), 0)).stdout).toContain("the right to create the table");
+      await expectEnd(command("status", spec), 0);
+      await expect(access(catalog().folderOf(table))).rejects.toThrow("ENOENT");
+      await expectEnd(run(spec), 0);
+      await expectEnd(run(spec, "--param", "ds=2026-11-21"), 0);
+      const golden = (await goldenRows(fixture)).toSorted((one, other) => Number(one["id"]) - Number(other["id"]));
+      const ids = golden.map(({ id }) => Number(id));
+      const { rows, points, operations, records, files } = await pyiceberg().read(table, ids.slice(0, 40));
+      const ofDay = rows
+        .filter(({ ds }) => ds === "2026-11-21")
+        .toSorted((one, other) => Number(one["id"]) - Number(other["id"]));
+      expect(ofDay.map(({ id, score }) => [id, score])).toEqual(golden.map(({ id, score }) => [Number(id), score]));
+      expect(points).toEqual(ids.slice(0, 40).map(() => 2));
+      expect({ operations, records, files: files.length }).toEqual({
+        operations: ["append", "append"],
+        records: "884",
+        files: 10,
+      });
+      // Readers that take no names find columns by their ids.
+      const [file = ""] = files.map(([uri]) => uri.replace("file://", ""));
+      const stored = await query(`SELECT name, field_id FROM parquet_schema('${file}') WHERE field_id IS NOT NULL`);
+      expect(Object.fromEntries(stored.map(({ name, field_id: id }) => [name, Number(id)]))).toEqual({
+        id: 1,
+        score: 2,
+      });
+
+      const input = { catalog: { url: catalog().url, warehouse: "tests", token: "${CATALOG_TOKEN}" } };
+      const reading = await writeLakeJob(scratch.path, {
+        table,
+        columns: ["id", "ds"],
+        input,
+        more: { model: { path: "model.onnx", inputs: { x: ["id"] }, outputs: { again: "score" } } },
+      });
+      await expectEnd(run(reading), 0);
+      const read = await outputRows(join(scratch.path, "out"));
+      expect(read).toHaveLength(884);
+      expect(new Set(read.map(({ ds }) => String(ds))).size).toBe(2);
+    });
+
+    test("already has a run that was published, and gets its rows once if an attempt dies between its commit and the end", async () => {
+      const table = newName();
+      const spec = await writeJob(table);
+      await expectEnd(run(spec), 0);
+      expect((await expectEnd(run(spec), 0)).stdout).toContain("already complete");
+      await rm(join(await recordsOf(table), "_SUCCESS"));
+      await rm(join(await recordsOf(table), "_manifest.json"));
+      expect((await expectEnd(run(spec), 0)).stdout).toContain("complete, 0 rows scored");
+      expect(await rowCount(table)).toBe(442);
+      expect((await pyiceberg().read(table)).operations).toEqual(["append"]);
+    });
+
+    test("refuses to score a run anew of which it has the rows, also when its snapshot has expired", async () => {
+      const table = newName();
+      const spec = await writeJob(table);
+      await expectEnd(run(spec), 0);
+      await expectEnd(run(spec, "--new-run"), 64, "it has the rows of run scores-", "--allow-duplicates");
+      await pyiceberg().append(table, [{ id: 1000, score: 1 }]);
+      await pyiceberg().forget(table);
+      await cp(join(catalog().folderOf(table), "_infer-batch"), join(scratch.path, "records"), { recursive: true });
+      await rm(join(catalog().folderOf(table), "_infer-batch"), { recursive: true });
+      await expectEnd(run(spec), 66, "what is known of it is gone", "restore");
+      await cp(join(scratch.path, "records"), join(catalog().folderOf(table), "_infer-batch"), { recursive: true });
+      await expectEnd(run(spec, "--new-run", "--allow-duplicates"), 0);
+      expect(await rowCount(table)).toBe(885);
+    });
+
+    test("hides a held run, has it when it is approved, and never if it is discarded", async () => {
+      const table = newName();
+      const spec = await writeJob(table, {}, held);
+      await expectEnd(run(spec), 67);
+      expect(await pyiceberg().read(table)).toMatchObject({ rows: [], operations: [] });
+      await pyiceberg().append(table, [{ id: 1000, score: 1 }]);
+      await expectEnd(command("approve", spec, "--reason", "fine"), 0);
+      expect(await rowCount(table)).toBe(443);
+      await expectEnd(run(spec, "--param", "ds=2026-11-21"), 67);
+      await expectEnd(command("discard", spec, "--param", "ds=2026-11-21", "--reason", "bad"), 0);
+      expect(await rowCount(table)).toBe(443);
+      const left = await readdir(await recordsOf(table, "2026-11-21"), { recursive: true });
+      expect(left.filter((name) => /parquet|staged/.test(name))).toEqual([]);
+    });
+
+    test("keeps its rows when the records of a run are pruned, and erases none", async () => {
+      const table = newName();
+      const spec = await writeJob(table);
+      await expectEnd(run(spec), 0);
+      const keys = join(scratch.path, "keys.txt");
+      await writeFile(keys, "1\n");
+      await expectEnd(command("erase", spec, "--keys", keys, "--key", "id"), 64, "DELETE FROM");
+      await expectEnd(run(spec, "--param", "ds=2026-11-21"), 0);
+      await expectEnd(command("prune", spec, "--keep", "1"), 0);
+      expect(await rowCount(table)).toBe(884);
+    });
+
+    test.each<[string, TableShape, string]>([
+      ["a transformed partition", { columns: parted.columns, partition: [["ds", "day"]] }, "a partition by day"],
+      [
+        "a partition",
+        { columns: [...usual, ["ds", "string", false]], partition: [["ds", "identity"]] },
+        "partition to { ds",
+      ],
+      ["a column that must have values", { columns: [...usual, ["must", "string", true]] }, "column must of the table"],
+      [
+        "another type",
+        {
+          columns: [
+            ["id", "int", false],
+            ["score", "float", false],
+          ],
+        },
+        "id is int64, and int32 in the table",
+      ],
+      ["no such column", { columns: [["id", "long", false]] }, "no column score"],
+      ["encryption", { columns: usual, properties: { "encryption.key-id": "k" } }, "encryption.key-id"],
+    ])("refuses a table with %s before a row is scored", async (_, shape, said) => {
+      const table = newName();
+      await pyiceberg().make(table, shape);
+      const spec = await writeJob(table);
+      await expectEnd(run(spec), 64, said);
+      await expectEnd(command("plan", spec), 64, said);
+      expect(await readdir(catalog().folderOf(table))).toEqual(["metadata"]);
+    });
+
+    test("says where there is no table, if none is to be created, and what to do in place of an upsert", async () => {
+      await expectEnd(run(await writeJob(newName(), { create: false })), 64, "has no table", "output.iceberg.table");
+      await expectEnd(command("validate", await writeJob(newName(), { mode: "upsert" })), 64, "MERGE INTO");
+      await expectEnd(command("validate", await writeJob("scores")), 64, "such as db.scores");
+    });
+
+    test("refuses NULLs in a column that takes none when a run is published", async () => {
+      const table = newName();
+      await pyiceberg().make(table, { columns: [...usual, ["note", "string", true]] });
+      const note = (sql: string): Promise<string> =>
+        writeJob(table, {}, { input: { columns: { note: sql } } }, { columns: ["id", "note"] });
+      await expectEnd(run(await note("CASE WHEN id > 10 THEN 'a' END")), 65, "column note has NULLs");
+      expect(await rowCount(table)).toBe(0);
+      await expectEnd(run(await note("'a'"), "--param", "ds=2026-11-21"), 0);
+      expect(await rowCount(table)).toBe(442);
+    });
+
+    test("is not written to where a column was made anew, or the table was, after the run was planned", async () => {
+      const table = newName();
+      await pyiceberg().make(table, { columns: usual });
+      const spec = await writeJob(table, {}, held);
+      await expectEnd(run(spec), 67);
+      await pyiceberg().evolve(table, ["score"]);
+      await expectEnd(command("approve", spec, "--reason", "fine"), 66, "column score is another one", "--new-run");
+      await writeJob(table, {}, { checks: {} });
+      await expectEnd(run(spec, "--new-run"), 0);
+      expect((await pyiceberg().read(table)).rows.filter(({ score }) => score === null)).toEqual([]);
+      await pyiceberg().drop(table);
+      expect((await expectEnd(command("status", spec), 0)).stdout).toMatch(/no run|not planned|never/);
+    });
+
+    describe("with mode replace", () => {
+      const replacing = { mode: "replace", partition: { ds: "${ds}" } };
+
+      test.each(["1", "2", "3"])("has the rows of the last run of each partition, in version %s", async (version) => {
+        const table = newName();
+        await pyiceberg().make(table, { ...parted, properties: { "format-version": version } });
+        const own = [
+          { id: 1, score: 1, ds: "2026-11-20" },
+          { id: 2, score: 1, ds: "2026-11-22" },
+        ];
+        await (version === "3" ? undefined : pyiceberg().append(table, own));
+        const more = version === "3" ? {} : { "2026-11-22": 1 };
+        const spec = await writeJob(table, replacing);
+        await expectEnd(run(spec), 0);
+        await expectEnd(run(spec, "--param", "ds=2026-11-21"), 0);
+        expect(await countByDate(table)).toEqual({ "2026-11-20": 442, "2026-11-21": 442, ...more });
+        await writeJob(table, replacing, { input: { where: "id >= 100" } });
+        await expectEnd(run(spec, "--new-run"), 0);
+        expect(await countByDate(table)).toEqual({ "2026-11-20": 342, "2026-11-21": 442, ...more });
+        await expectEnd(run(spec), 0);
+        const { records, points } = await pyiceberg().read(table, [100, 400]);
+        expect(records).toBe(version === "3" ? "784" : "785");
+        expect(points).toEqual([2, 2]);
+      });
+
+      test("is not published over rows that others have changed since, and scored anew is", async () => {
+        const table = newName();
+        const spec = await writeJob(table, replacing);
+        await expectEnd(run(spec), 0);
+        await expectEnd(run(spec, "--param", "ds=2026-11-21"), 0);
+        await writeJob(table, replacing, held);
+        await expectEnd(run(spec, "--new-run"), 67);
+        await pyiceberg().append(table, [{ id: 1000, score: 1, ds: "2026-11-20" }]);
+        await expectEnd(command("approve", spec, "--reason", "fine"), 66, "has changed its rows", "--new-run");
+        expect(await countByDate(table)).toEqual({ "2026-11-20": 443, "2026-11-21": 442 });
+        await writeJob(table, replacing, { checks: {} });
+        await expectEnd(run(spec, "--new-run"), 0, "in place of");
+        expect(await countByDate(table)).toEqual({ "2026-11-20": 442, "2026-11-21": 442 });
+      });
+
+      test("is published beside rows that others add and delete elsewhere, and not where the history is gone", async () => {
+        const table = newName();
+        const spec = await writeJob(table, replacing);
+        await expectEnd(run(spec), 0);
+        await expectEnd(run(spec, "--param", "ds=2026-11-21"), 0);
+        await writeJob(table, replacing, held);
+        await expectEnd(run(spec, "--new-run"), 67);
+        await pyiceberg().append(table, [{ id: 1000, score: 1, ds: "2026-11-21" }]);
+        await pyiceberg().delete(table, "ds = '2026-11-21' AND id < 10");
+        await expectEnd(command("approve", spec, "--reason", "fine"), 0);
+        expect(await countByDate(table)).toEqual({ "2026-11-20": 442, "2026-11-21": 433 });
+        await expectEnd(run(spec, "--new-run"), 67);
+        await pyiceberg().append(table, [{ id: 1000, score: 1, ds: "2026-11-21" }]);
+        await pyiceberg().append(table, [{ id: 1001, score: 1, ds: "2026-11-21" }]);
+        await pyiceberg().forget(table);
+        await expectEnd(command("approve", spec, "--reason", "fine"), 66, "does not lead back");
+      });
+    });
+
+    const answer = (status: number): Twist => ({ kind: "answer", status, body: "{}" });
+    test.each<[string, Twist]>([
+      ["loses the answer of a commit", { kind: "lose" }],
+      ["says that it failed, though it did not", { kind: "belie", status: 500, body: "{}" }],
+      ["says that another one was first, though it was not", { kind: "belie", status: 409, body: "{}" }],
+      ["is away", answer(503)],
+      ["fails", answer(500)],
+      ["has a conflict", answer(409)],
+      ["has another kind of conflict", answer(412)],
+    ])("has the rows of a run once where the catalog %s", async (_, twist) => {
+      await using proxy = await httpProxy(Number(new URL(catalog().url).port));
+      const table = newName();
+      await pyiceberg().make(table, { columns: usual });
+      const spec = await writeJob(table, {}, {}, { url: `http://127.0.0.1:${proxy.port}` });
+      let commits = 0;
+      proxy.twist = (request) => {
+        commits += request.startsWith("POST ") ? 1 : 0;
+        return request.startsWith("POST ") && commits <= 2 ? twist : undefined;
+      };
+      await expectEnd(run(spec), 0);
+      expect(commits).toBeGreaterThan(0);
+      expect((await pyiceberg().read(table)).operations).toEqual(["append"]);
+      expect(await rowCount(table)).toBe(442);
+    });
+
+    test("ends with 75 where the catalog tells of no commit, and then has the rows once", async () => {
+      await using proxy = await httpProxy(Number(new URL(catalog().url).port));
+      const table = newName();
+      await pyiceberg().make(table, { columns: usual });
+      const spec = await writeJob(table, {}, { retry: { max_seconds: 1 } }, { url: `http://127.0.0.1:${proxy.port}` });
+      proxy.twist = (request) => (request.startsWith("POST ") ? answer(500) : undefined);
+      await expectEnd(run(spec), 75, "run the same command again");
+      expect(await rowCount(table)).toBe(0);
+      proxy.twist = undefined;
+      await expectEnd(run(spec), 0);
+      expect(await rowCount(table)).toBe(442);
+    });
+
+    test("says what the catalog refuses, and has no rows then", async () => {
+      await using proxy = await httpProxy(Number(new URL(catalog().url).port));
+      const table = newName();
+      await pyiceberg().make(table, { columns: usual });
+      const spec = await writeJob(table, {}, {}, { url: `http://127.0.0.1:${proxy.port}` });
+      for (const [status, code] of [
+        [400, 64],
+        [403, 64],
+      ] as const) {
+        proxy.twist = (request) => (request.startsWith("POST ") ? answer(status) : undefined);
+        await expectEnd(run(spec), code, `HTTP ${status}`);
+      }
+      expect(await rowCount(table)).toBe(0);
+      proxy.twist = undefined;
+      await expectEnd(run(spec), 0);
+      expect(await rowCount(table)).toBe(442);
+    });
+
+    test("has the rows of runs that are published at once, and those of another writer", async () => {
+      const table = newName();
+      await pyiceberg().make(table, { columns: usual });
+      const spec = await writeJob(table);
+      const nights = upTo(4).map((night) => `2026-11-2${night}`);
+      const runs = nights.map((ds) =>
+        runCommand(["run", spec, "--param", `ds=${ds}`], { env: catalog().env, ownProcess: true }),
+      );
+      let own = 0;
+      for (let step = 0; step < 8; step += 1) {
+        // It gives up where a run was first.
+        await pyiceberg()
+          .append(table, [{ id: 1000 + step, score: 1 }])
+          .then(
+            () => (own += 1),
+            () => undefined,
+          );
+      }
+      await Promise.all(runs.map((each) => expectEnd(each, 0)));
+      expect(await rowCount(table)).toBe(4 * 442 + own);
+      expect(Object.keys((await pyiceberg().read(table)).runs)).toHaveLength(4);
+    });
+  },
+);
