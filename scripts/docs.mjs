@@ -95,7 +95,7 @@ function* lines() {
       const isOfPlace = ({ name }) => alike.find(([keys]) => name.startsWith(`${keys}.`))?.[0] === place;
       const shared = all.filter(isOfPlace).filter((each) => isAsElsewhere(each, all));
       const keys = shared.map(({ name }) => name.slice(place.length + 1).split(".")[0]);
-      const classes = [...new Set(shared.map((each) => each.class))].toSorted();
+      const classes = [...new Set(shared.map((each) => each.class))];
       const names = [...new Set(keys)].map((key) => `\`${key}\``);
       yield `| \`${place}.*\` | as \`${other}.*\` | | ${classes.join(", ")} | ${names.join(", ")} and the keys below them: ${how}. |`;
     }

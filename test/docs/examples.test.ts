@@ -47,7 +47,7 @@ function load(block: string): string {
   const output = isMapping(given["output"]) ? given["output"] : {};
   const isTable = isMapping(given["input"]) && ["table", "kafka"].some((key) => key in Object(given["input"]));
   const isServed = isMapping(given["model"]) && "server" in given["model"];
-  const isWhole = ["parquet", "delta", "postgres"].some((key) => key in output);
+  const isWhole = ["parquet", "delta", "iceberg", "postgres"].some((key) => key in output);
   const text =
     "version" in given
       ? block

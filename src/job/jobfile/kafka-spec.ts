@@ -31,7 +31,7 @@ interface KafkaSaslSpec {
 }
 
 const tlsFiles = z.strictObject({
-  ca: text.optional().describe("Certificates of authorities, in PEM. Default: those of Node."),
+  ca: text.optional().describe("Authorities, in PEM. Default: those of Node."),
   cert: text.optional().describe("Certificate of this client, in PEM."),
   key: text.optional().describe("Key of that certificate, in PEM."),
 }) satisfies z.ZodType<KafkaTlsSpec>;
@@ -61,11 +61,11 @@ export const kafka = z
     brokers: z
       .array(text.regex(/^([^\s@/]+:\d{1,5}|\$\{.+\})$/, "expected host:port"))
       .min(1)
-      .describe("Brokers of the cluster, as host:port. One that answers is enough."),
+      .describe("Brokers, as host:port. One that answers is enough."),
     topic: text
       .regex(/^([\w.-]{1,249}|\$\{.+\})$/, "expected the name of a topic")
       .meta(plan)
-      .describe("Topic that is read up to its last committed record, as it is when the run is planned."),
+      .describe("Topic, read up to its last committed record when the run is planned."),
     columns: z
       .record(
         name.refine((column) => !reserved.test(column), "each topic has a column of this name"),
@@ -73,7 +73,7 @@ export const kafka = z
       )
       .meta(plan)
       .describe(
-        "Fields of the values, which are JSON objects, and their types. A value that is none, or has a field of another type, is a bad row. There are also _key, _timestamp, _offset and _partition.",
+        "Fields of the values, which are JSON objects, and their types. There are also _key, _timestamp, _offset and _partition.",
       ),
     tls: z
       .union([z.literal(true), tlsFiles])

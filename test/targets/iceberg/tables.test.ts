@@ -1,7 +1,7 @@
 import { access, cp, readdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { expectEnd, runCommand } from "../../support/cli.js";
+import { expectEnd, projectFolder, runCommand } from "../../support/cli.js";
 import { goldenRows } from "../../support/golden.js";
 import { type Twist, httpProxy } from "../../support/http-proxy.js";
 import { icebergMissing, type TableShape, useDiskCatalog } from "../../support/iceberg.js";
@@ -149,6 +149,16 @@ describe.skipIf(icebergMissing !== undefined)(
       expect(await rowCount(table)).toBe(443);
       const left = await readdir(await recordsOf(table, "2026-11-21"), { recursive: true });
       expect(left.filter((name) => /parquet|staged/.test(name))).toEqual([]);
+    });
+
+    test("has the rows of the first model alone where a challenger scores them, too", async () => {
+      const table = newName();
+      const path = join(projectFolder, "fixtures/models", fixture.model);
+      const spec = await writeJob(table, {}, { challenger: { path } });
+      await expectEnd(run(spec), 0);
+      expect(await rowCount(table)).toBe(442);
+      const below = await readdir(join(await recordsOf(table), "_challenger"));
+      expect(below.filter((name) => name.startsWith("part-"))).toHaveLength(5);
     });
 
     test("keeps its rows when the records of a run are pruned, and erases none", async () => {
@@ -305,6 +315,23 @@ describe.skipIf(icebergMissing !== undefined)(
       expect(commits).toBeGreaterThan(0);
       expect((await pyiceberg().read(table)).operations).toEqual(["append"]);
       expect(await rowCount(table)).toBe(442);
+    });
+
+    test.each(["1", "2"])("comes after what another writer commits while it does, in version %s", async (version) => {
+      await using proxy = await httpProxy(Number(new URL(catalog().url).port));
+      const table = newName();
+      await pyiceberg().make(table, { columns: usual, properties: { "format-version": version } });
+      const spec = await writeJob(table, {}, {}, { url: `http://127.0.0.1:${proxy.port}` });
+      let commits = 0;
+      proxy.twist = (request) => {
+        commits += request.startsWith("POST ") ? 1 : 0;
+        return request.startsWith("POST ") && commits === 1
+          ? { kind: "hold", until: pyiceberg().append(table, [{ id: 1000, score: 1 }]) }
+          : undefined;
+      };
+      await expectEnd(run(spec), 0);
+      expect(commits).toBe(2);
+      expect(await rowCount(table)).toBe(443);
     });
 
     test("ends with 75 where the catalog tells of no commit, and then has the rows once", async () => {
