@@ -248,6 +248,9 @@ export function requireColumns(
     if (!types.has(name)) {
       return [`the table has no column ${name} (${showType(type)})`];
     }
+    if (required.includes(name) && typeof type === "object" && type.kind !== "decimal") {
+      return [`${name} takes no NULLs in the table, and those of a ${type.kind} are not counted`];
+    }
     const isSame = theirs !== undefined && showType(theirs) === showType(type);
     return isSame
       ? []
