@@ -309,7 +309,7 @@ export function manifestEntry(
   } & Partial<Pick<ListedManifest, "min_sequence_number" | "partitions">>,
 ): ListedManifest {
   const { bytes, counts, manifest_path, content, min_sequence_number = sequence } = manifest;
-  const own = partition.map(({ type, value }) => {
+  const ofRun = partition.map(({ type, value }) => {
     const bound = boundBytes(type === "date" ? "date32" : "utf8", value);
     return { contains_null: false, contains_nan: null, lower_bound: bound, upper_bound: bound };
   });
@@ -322,7 +322,7 @@ export function manifestEntry(
     min_sequence_number,
     added_snapshot_id: id,
     ...counts,
-    partitions: manifest.partitions ?? own,
+    partitions: manifest.partitions === undefined ? ofRun : manifest.partitions, // null: they are not known
     key_metadata: null,
     first_row_id: null,
   };

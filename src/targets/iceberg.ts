@@ -80,7 +80,7 @@ export function openIcebergSink(options: IcebergSinkOptions): Sink {
   const store = options.storeAt(tableFolder);
   const reader = readerOf(store, options.unpack);
 
-  return openLakeSink<State>(options, {
+  const sink = openLakeSink<State>(options, {
     kind: "iceberg",
     files: { store, folder: `${tableFolder}/data` },
     columnIds: ({ target }) => target["columns"] as ColumnIds,
@@ -123,6 +123,8 @@ export function openIcebergSink(options: IcebergSinkOptions): Sink {
       return nextSnapshot(options, { store, reader }, { run, state, files });
     },
   });
+  // The folder of a table that was dropped may be that of a new one: runs of the old one are none of this table.
+  return { ...sink, planTarget: { ...sink.planTarget, uuid: loaded.uuid } };
 }
 
 /** Repeats what ended without saying whether it was done. It must be safe to repeat. */
@@ -179,7 +181,9 @@ export function openNewIcebergTable(options: NewTableOptions): Sink {
 
   return {
     target: empty.target,
-    planTarget: empty.planTarget,
+    get planTarget() {
+      return sink.planTarget;
+    },
     table: undefined,
     get ledger() {
       return sink === empty ? { ...empty.ledger, create: () => Promise.reject(noTable(table)) } : sink.ledger;

@@ -248,6 +248,9 @@ export function requireColumns(
     if (!types.has(name)) {
       return [`the table has no column ${name} (${showType(type)})`];
     }
+    if (required.includes(name) && typeof type === "object" && type.kind !== "decimal") {
+      return [`${name} takes no NULLs in the table, and those of a ${type.kind} are not counted`];
+    }
     const isSame = theirs !== undefined && showType(theirs) === showType(type);
     return isSame
       ? []
@@ -359,20 +362,23 @@ async function copyParts(
 
 export const integers: ReadonlySet<unknown> = new Set(["int8", "int16", "int32", "int64"]);
 
-/** Reads the statistics of columns from the footers of parts, by path. */
-async function readStatistics(
+/** Reads the statistics of columns from the footers of parts, by path. @public so that tests call it */
+export async function readStatistics(
   connection: DuckDBConnection,
   columns: readonly LakeColumn[],
   paths: readonly string[],
 ): Promise<ReadonlyMap<string, readonly ColumnStatistics[]>> {
   const types = new Map(columns.map(({ name, type }) => [name, type]));
-  const counted = columns.filter(({ type }) => integers.has(type)).map(({ name }) => quoteText(name));
-  const isInteger = counted.length === 0 ? "false" : `path_in_schema IN (${counted.join(", ")})`;
+  const names = (isOf: (type: ColumnType) => boolean): string =>
+    ["", ...columns.filter(({ type }) => isOf(type)).map(({ name }) => name)].map(quoteText).join(", ");
+  // Texts of integers and dates have another order.
+  const bound = (least: "min" | "max"): string =>
+    `CASE WHEN path_in_schema IN (${names((type) => integers.has(type))}) THEN ${least}(try_cast(stats_${least}_value AS BIGINT))::VARCHAR
+       WHEN path_in_schema IN (${names((type) => type === "date32")}) THEN ${least}(try_cast(stats_${least}_value AS DATE))::VARCHAR
+       ELSE ${least}(stats_${least}_value) END`;
   const read = await connection.runAndReadAll(
     `SELECT file_name, path_in_schema, sum(stats_null_count)::DOUBLE,
-       bool_and(stats_min_value IS NOT NULL OR stats_null_count = num_values),
-       CASE WHEN ${isInteger} THEN min(try_cast(stats_min_value AS BIGINT))::VARCHAR ELSE min(stats_min_value) END,
-       CASE WHEN ${isInteger} THEN max(try_cast(stats_max_value AS BIGINT))::VARCHAR ELSE max(stats_max_value) END
+       bool_and(stats_min_value IS NOT NULL OR stats_null_count = num_values), ${bound("min")}, ${bound("max")}
      FROM parquet_metadata(${quotePaths(paths)}) GROUP BY file_name, path_in_schema`,
   );
   const statistics = new Map<string, ColumnStatistics[]>();

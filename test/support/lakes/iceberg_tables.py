@@ -11,7 +11,17 @@ from pyiceberg.catalog.rest import RestCatalog
 from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.transforms import parse_transform
-from pyiceberg.types import DateType, DoubleType, FixedType, FloatType, IntegerType, LongType, NestedField, StringType
+from pyiceberg.types import (
+    DateType,
+    DoubleType,
+    FixedType,
+    FloatType,
+    IntegerType,
+    ListType,
+    LongType,
+    NestedField,
+    StringType,
+)
 
 url, *store = sys.argv[1:]
 s3 = dict(zip(["s3.endpoint", "s3.access-key-id", "s3.secret-access-key"], store))
@@ -24,6 +34,7 @@ named = {
     "string": StringType(),
     "date": DateType(),
     "fixed": FixedType(4),
+    "list": ListType(100, StringType(), element_required=False),
 }
 
 

@@ -233,6 +233,33 @@ describe.skipIf(icebergMissing !== undefined)(
       expect((await expectEnd(command("status", spec), 0)).stdout).toMatch(/no run|not planned|never/);
     });
 
+    test("refuses lists for a column that takes no NULLs: those are not known of lists", async () => {
+      const table = newName();
+      await pyiceberg().make(table, { columns: [...usual, ["tags", "list", true]] });
+      const input = { columns: { tags: "CASE WHEN id > 10 THEN ['a'] END" } };
+      await expectEnd(
+        run(await writeJob(table, {}, { input }, { columns: ["id", "tags"] })),
+        64,
+        "tags takes no NULLs",
+      );
+    });
+
+    test.each(["this program", "another one"])(
+      "has no run of a table that was dropped, where %s makes a new one in its folder",
+      async (maker) => {
+        const table = newName();
+        await pyiceberg().make(table, { columns: usual });
+        const spec = await writeJob(table);
+        await expectEnd(run(spec), 0);
+        await pyiceberg().drop(table);
+        await (maker === "this program" ? undefined : pyiceberg().make(table, { columns: usual }));
+        await expectEnd(run(spec), 66, "output.iceberg.uuid", "--new-run");
+        await expectEnd(run(spec, "--new-run"), 0);
+        expect(await rowCount(table)).toBe(442);
+        expect((await expectEnd(run(spec), 0)).stdout).toContain("already complete");
+      },
+    );
+
     describe("with mode replace", () => {
       const replacing = { mode: "replace", partition: { ds: "${ds}" } };
 
