@@ -130,7 +130,7 @@ describe("a cluster", () => {
   });
 
   test("is asked over one connection to each broker", async () => {
-    const { broker, cluster } = await openFake((api, body, { port }) =>
+    const { broker, cluster } = await openFake((api, _, { port }) =>
       api === apis.metadata
         ? metadata(port, { partitions: 20 })
         : new RequestBody()
