@@ -46,8 +46,7 @@ test("a held run in a folder of its own says that readers have nothing of its da
 test("the page and status of a run that is compared with nothing say so", async () => {
   const { nights, page } = await nightsIn(scratch.path);
   const first = await nights.night("run", "2026-11-20", "--json");
-  const note =
-    "compared with no earlier run: no run for an earlier date is published and counts as normal";
+  const note = "compared with no earlier run: no run for an earlier date is published and counts as normal";
   expect(lastJson(first)).toMatchObject({ verdict: { notes: [note] } });
   expect(await page("2026-11-20")).toContain(
     "<p>Compared with no earlier run: no run for an earlier date is published",
