@@ -21,6 +21,12 @@ export interface TopicFacts {
   readonly partitions: ReadonlyMap<number, { readonly leader: number; readonly epoch: number }>;
 }
 
+/** An offset, and the epoch of the leader that has told it: after another election it may be that of other records. */
+export interface LeaderOffset {
+  readonly offset: number;
+  readonly epoch: number;
+}
+
 /** What a broker has from an offset on. */
 export interface FetchedRecords {
   /** The first offset that the partition still has. */
@@ -36,7 +42,7 @@ export interface FetchedRecords {
 export interface Cluster extends Disposable {
   topic(): Promise<TopicFacts>;
   /** The first offset of each partition, or the one after the last that is stable. */
-  offsets(at: "earliest" | "stable", topic: TopicFacts): Promise<ReadonlyMap<number, number>>;
+  offsets(at: "earliest" | "stable", topic: TopicFacts): Promise<ReadonlyMap<number, LeaderOffset>>;
   /** Where an epoch of a partition's leader has ended: the end of the log while it lasts; -1: it is not known. */
   endOfEpoch(partition: number, epoch: number): Promise<number>;
   fetch(partition: number, offset: number, mostBytes: number): Promise<FetchedRecords>;
@@ -63,6 +69,7 @@ const transient: Readonly<Record<number, string>> = {
   74: "the leader of the partition has changed",
   75: "the broker does not know of the new leader yet",
   78: "the new leader does not know the stable offset yet",
+  89: "the broker holds this client to a quota, or has no records at hand",
 };
 
 class BrokerError extends Error {
@@ -85,23 +92,17 @@ export function openCluster({ brokers, topic: name, tls, login, retry, signal }:
   let known: (TopicFacts & { readonly addresses: ReadonlyMap<number, string> }) | undefined;
   const doing = `reading topic ${name}`;
 
-  const onAbort = (): void => {
-    for (const opening of connections.values()) {
-      void ifOpened(opening).then((connection) => connection?.close());
-    }
-  };
-  signal.addEventListener("abort", onAbort);
-
   const connected = async (address: string): Promise<Connection> => {
-    signal.throwIfAborted();
-    const before = await connections.get(address)?.catch(() => undefined);
-    if (before?.isOpen === true) {
-      return before;
+    const before = connections.get(address);
+    const connection = await ifOpened(before);
+    if (connection?.isOpen === true) {
+      return connection;
     }
-    const { host, port } = hostAndPort(address);
-    const opening = openConnection({ host, port, tls, login, timeoutMs });
-    connections.set(address, opening);
-    return await opening;
+    if ((connections.get(address) ?? before) === before) {
+      const { host, port } = hostAndPort(address);
+      connections.set(address, openConnection({ host, port, tls, login, timeoutMs, signal }));
+    }
+    return await (connections.get(address) as Promise<Connection>);
   };
 
   const judge = (error: unknown): RetryVerdict => {
@@ -165,8 +166,8 @@ export function openCluster({ brokers, topic: name, tls, login, retry, signal }:
   return {
     topic: () => trying(readTopic),
     async offsets(at, { partitions }) {
-      const found = [...partitions.keys()].map(async (partition): Promise<[number, number]> => {
-        const offset = await trying(async () => {
+      const asked = [...partitions].map(async ([partition, { epoch }]): Promise<[number, LeaderOffset]> => {
+        const told = await trying(async () => {
           const body = new RequestBody().int32(-1).int8(readCommitted);
           body.array([name], (topic) =>
             body.text(topic).array([partition], (number) =>
@@ -182,12 +183,12 @@ export function openCluster({ brokers, topic: name, tls, login, retry, signal }:
             answer.int32();
             refuse(answer.int16());
             answer.int64();
-            return answer.int64();
+            return { offset: answer.int64(), epoch: Math.max(epoch, answer.int32()) };
           });
         });
-        return [partition, offset];
+        return [partition, told];
       });
-      return new Map(await Promise.all(found));
+      return new Map(await Promise.all(asked));
     },
     endOfEpoch: (partition, epoch) =>
       trying(async () => {
@@ -229,15 +230,17 @@ export function openCluster({ brokers, topic: name, tls, login, retry, signal }:
           const [lastStable, logStart] = [answer.int64(), answer.int64()];
           const aborted = answer.array(() => ({ producer: answer.id64(), first: answer.int64() }));
           const records = answer.bytes();
-          if (code === 0 && records.length === 0 && lastStable <= offset) {
-            throw new BrokerError(78); // offsets that were stable once are so again, when the new leader knows
+          if (code === 0 && records.length === 0) {
+            // Offsets that were stable once are so again when a new leader knows; it is no proof that there is no record.
+            throw new BrokerError(lastStable <= offset ? 78 : 89);
           }
           return { lastStable, logStart, aborted, records: code === codes.outOfRange ? undefined : records };
         });
       }),
     [Symbol.dispose]() {
-      signal.removeEventListener("abort", onAbort);
-      onAbort();
+      for (const opening of connections.values()) {
+        void ifOpened(opening).then((connection) => connection?.close());
+      }
     },
   };
 }
@@ -275,7 +278,10 @@ function onlyPartition<T>(answer: Answer, read: () => T): T {
     return answer.array(read);
   });
   if (topic.length !== 1) {
-    throw new RangeError(`the broker answers for ${topic.length} partitions, asked for one`);
+    // None: a quota is used up.
+    throw topic.length === 0
+      ? new BrokerError(89)
+      : new RangeError(`the broker answers for ${topic.length} partitions, asked for one`);
   }
   return topic[0] as T;
 }

@@ -1,5 +1,6 @@
 import { createHash, createHmac, pbkdf2Sync, randomBytes, timingSafeEqual } from "node:crypto";
 import { connect as connectPlain, isIP, type Socket } from "node:net";
+import { addAbortSignal } from "node:stream";
 import { connect as connectTls } from "node:tls";
 import { JobError } from "../../base/errors.js";
 import { Answer, RequestBody } from "./wire.js";
@@ -18,6 +19,8 @@ export interface ConnectionOptions {
   readonly tls: KafkaTls | undefined;
   readonly login: KafkaLogin | undefined;
   readonly timeoutMs: number;
+  /** Ends the connection, and the attempt to make it. */
+  readonly signal: AbortSignal;
 }
 
 export interface KafkaTls {
@@ -41,13 +44,15 @@ export interface Connection {
   close(): void;
 }
 
+/** The number of its request, with which each answer begins. */
+const headBytes = 4;
 /** Larger answers are not asked for. */
 const mostAnswerBytes = 256 * 1024 * 1024;
 
 /** Connects, and logs in. @throws system errors; JobError PERMISSION when the login is refused */
 export async function openConnection(options: ConnectionOptions): Promise<Connection> {
   const socket = await connectSocket(options);
-  const connection = connectionOver(socket, options.timeoutMs);
+  const connection = connectionOver(socket);
   try {
     if (options.login !== undefined) {
       await logIn(connection, options.login, `${options.host}:${options.port}`);
@@ -59,16 +64,17 @@ export async function openConnection(options: ConnectionOptions): Promise<Connec
   }
 }
 
-async function connectSocket({ host, port, tls, timeoutMs }: ConnectionOptions): Promise<Socket> {
+async function connectSocket({ host, port, tls, timeoutMs, signal }: ConnectionOptions): Promise<Socket> {
   const servername = isIP(host) === 0 ? host : undefined;
   const socket =
     tls === undefined
       ? connectPlain({ host, port, noDelay: true })
       : connectTls({ host, port, ...(servername === undefined ? {} : { servername }), ...given(tls) });
+  addAbortSignal(signal, socket);
   return await new Promise((resolve, reject) => {
+    // While it is open, too: one that is not used for so long is opened anew.
     socket.setTimeout(timeoutMs, () => socket.destroy(timedOut()));
     socket.once(tls === undefined ? "connect" : "secureConnect", () => {
-      socket.setTimeout(0);
       socket.removeListener("error", reject);
       resolve(socket);
     });
@@ -95,13 +101,16 @@ function lost(): Error {
   return Object.assign(new Error("the broker has closed the connection"), { code: "ECONNRESET" });
 }
 
+function notKafka(): RangeError {
+  return new RangeError("the broker sends what was not asked for: is it Kafka?");
+}
+
 interface Waiting {
-  readonly request: Request;
   readonly resolve: (answer: Answer) => void;
   readonly reject: (error: Error) => void;
 }
 
-function connectionOver(socket: Socket, timeoutMs: number): Connection {
+function connectionOver(socket: Socket): Connection {
   const waiting: Waiting[] = [];
   let correlation = 0;
   let [chunks, held]: [Buffer[], number] = [[], 0];
@@ -121,61 +130,57 @@ function connectionOver(socket: Socket, timeoutMs: number): Connection {
   };
   /** Takes the answers that have come as a whole. */
   const take = (): void => {
-    let due = held >= 4 ? 4 + joined().readInt32BE() : 4;
-    while (held >= due && due > 4) {
+    while (held >= wanted) {
       const all = joined();
-      const first = waiting.shift();
-      if (first === undefined || due > mostAnswerBytes) {
-        end(new RangeError("the broker sends what was not asked for: is it Kafka?"));
+      const length = all.readInt32BE();
+      if (length < headBytes || length > mostAnswerBytes || waiting.length === 0) {
+        end(notKafka());
         return;
       }
-      const answer = new Answer(all.subarray(4, due));
-      chunks = [all.subarray(due)];
-      held -= due;
-      answer.int32();
-      if (first.request.isFlexible === true) {
-        answer.tags();
+      wanted = 4 + length;
+      if (held >= wanted) {
+        waiting.shift()?.resolve(new Answer(all.subarray(4, wanted)));
+        chunks = [all.subarray(wanted)];
+        held -= wanted;
+        wanted = 4;
       }
-      first.resolve(answer);
-      due = held >= 4 ? 4 + joined().readInt32BE() : 4;
     }
-    wanted = due;
   };
   let wanted = 4;
   socket.on("data", (chunk: Buffer) => {
     chunks.push(chunk);
     held += chunk.length;
-    if (held >= wanted) {
-      take();
-    }
+    take();
   });
   socket.on("error", end);
   socket.on("close", () => {
     end(lost());
   });
-  socket.on("timeout", () => {
-    if (waiting.length > 0) {
-      end(timedOut());
-    }
-  });
-  socket.setTimeout(timeoutMs);
   return {
     get isOpen() {
       return ended === undefined;
     },
-    async call(request, body) {
+    async call({ api, version, isFlexible = false }, body) {
       correlation += 1;
-      const { api, version, isFlexible = false } = request;
-      const header = new RequestBody().int16(api).int16(version).int32(correlation).text("infer-batch");
+      const asked = correlation;
+      const header = new RequestBody().int16(api).int16(version).int32(asked).text("infer-batch");
       const message = (isFlexible ? header.int8(0) : header).raw(body).done();
-      return await new Promise((resolve, reject) => {
+      const answer = await new Promise<Answer>((resolve, reject) => {
         if (ended !== undefined) {
           reject(ended);
           return;
         }
-        waiting.push({ request, resolve, reject });
+        waiting.push({ resolve, reject });
         socket.write(new RequestBody().bytes(message).done());
       });
+      if (answer.int32() !== asked) {
+        end(notKafka());
+        throw notKafka();
+      }
+      if (isFlexible) {
+        answer.tags();
+      }
+      return answer;
     },
     close() {
       end(lost());
@@ -225,6 +230,9 @@ function refused(broker: string, name: string, said: string): JobError {
   });
 }
 
+/** Fewer would tell whoever poses as a broker much of the password. */
+const leastRounds = 4096;
+
 /** RFC 5802. */
 async function logInByScram(
   step: (message: string) => Promise<string>,
@@ -235,7 +243,7 @@ async function logInByScram(
   const first = `n=${username.replaceAll("=", "=3D").replaceAll(",", "=2C")},r=${nonce}`;
   const challenge = await step(`n,,${first}`);
   const [, joint = "", salt = "", rounds = "0"] = /^r=([^,]+),s=([^,]+),i=(\d{1,7})/.exec(challenge) ?? [];
-  if (!joint.startsWith(nonce)) {
+  if (!joint.startsWith(nonce) || Number(rounds) < leastRounds) {
     throw wrong();
   }
   const length = hash === "sha256" ? 32 : 64;

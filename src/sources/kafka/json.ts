@@ -86,8 +86,12 @@ export class JsonFields {
         return index;
       }
     }
-    const isEscaped = this.#bytes.indexOf(backslash, start) < end && this.#bytes.includes(backslash, start);
-    return isEscaped ? (this.#byName.get(JSON.parse(this.#bytes.toString("utf8", start, end)) as string) ?? -1) : -1;
+    for (let at = start; at < end; at += 1) {
+      if (this.#bytes[at] === backslash) {
+        return this.#byName.get(JSON.parse(this.#bytes.toString("utf8", start, end)) as string) ?? -1;
+      }
+    }
+    return -1;
   }
 
   #isKey(index: number, start: number, end: number): boolean {

@@ -53,6 +53,9 @@ export function visitRecords(
         `the records from offset ${base} on are of format ${records[at + 16]}, older than Kafka 0.11`,
       );
     }
+    if (end < at + headBytes) {
+      throw new RangeError(`the records from offset ${base} on are in a batch of ${end - at} bytes`);
+    }
     if (crc32c(records, at + 21, end) !== records.readUInt32BE(at + 17)) {
       throw new RangeError(`the records from offset ${base} on do not match their checksum`);
     }
@@ -63,7 +66,8 @@ export function visitRecords(
       undone.add(starts[0].producer);
     }
     if ((attributes & attribute.control) !== 0) {
-      if (controlType(records.subarray(at + headBytes, end)) === abortMarker) {
+      // A marker that was compacted has no record.
+      if (end > at + headBytes && controlType(records.subarray(at + headBytes, end)) === abortMarker) {
         undone.delete(producer);
       }
     } else if ((attributes & attribute.transactional) === 0 || !undone.has(producer)) {
@@ -77,6 +81,7 @@ export function visitRecords(
       visitBatch(body, visitor, {
         count: records.readInt32BE(at + 57),
         base,
+        last,
         firstMs: Number(records.readBigInt64BE(at + 27)),
         appendedMs: appended ? Number(records.readBigInt64BE(at + 35)) : undefined,
         from: next,
@@ -96,6 +101,7 @@ function asBuffer(bytes: Uint8Array): Buffer {
 interface BatchPlace {
   readonly count: number;
   readonly base: number;
+  readonly last: number;
   readonly firstMs: number;
   /** When the broker took the batch, where the topic has such times. */
   readonly appendedMs: number | undefined;
@@ -106,9 +112,10 @@ interface BatchPlace {
 function visitBatch(
   body: Buffer,
   visitor: RecordVisitor,
-  { count, base, firstMs, appendedMs, from, to }: BatchPlace,
+  { count, base, last, firstMs, appendedMs, from, to }: BatchPlace,
 ): void {
   let at = 0;
+  let due = base;
   const varint = (): number => {
     let value = 0;
     let factor = 1;
@@ -116,7 +123,8 @@ function visitBatch(
       const byte = body[at] as number;
       at += 1;
       value += (byte & 127) * factor;
-      if (byte < 128) {
+      if (!(byte >= 128)) {
+        // beyond the last byte, too
         return value % 2 === 1 ? -(value + 1) / 2 : value / 2;
       }
       factor *= 128;
@@ -131,6 +139,10 @@ function visitBatch(
     at += 1;
     const timestampMs = varint() + firstMs;
     const offset = base + varint();
+    if (!(offset >= due && offset <= last)) {
+      throw new RangeError(`the record of offset ${offset} is not in order`);
+    }
+    due = offset + 1;
     const keyLength = varint();
     const keyStart = keyLength < 0 ? -1 : at;
     at += Math.max(0, keyLength);
@@ -138,13 +150,16 @@ function visitBatch(
     const valueLength = varint();
     const valueStart = valueLength < 0 ? -1 : at;
     at += Math.max(0, valueLength);
-    if (at > end) {
+    if (!(at <= end)) {
       throw new RangeError(`the record of offset ${offset} is shorter than its key and value`);
     }
     if (offset >= from && offset < to) {
       visitor.record(body, offset, appendedMs ?? timestampMs, keyStart, keyEnd, valueStart, at);
     }
     at = end;
+  }
+  if (at < body.length) {
+    throw new RangeError(`the batch from offset ${base} on has more than ${Math.max(0, count)} records`);
   }
 }
 

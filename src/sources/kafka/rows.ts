@@ -102,7 +102,9 @@ export function recordRows(columns: KafkaSpec["columns"], partition: number, fro
       fillTo(offset);
       const row = next - batchStart;
       own.place(row, offset, partition);
-      own.timestamp.set(row, timestampMs * 1000);
+      if (timestampMs >= 0 && Number.isSafeInteger(timestampMs * 1000)) {
+        own.timestamp.set(row, timestampMs * 1000);
+      }
       if (keyStart >= 0) {
         own.key.setBytes(row, bytes, keyStart, keyEnd);
       }
@@ -110,7 +112,7 @@ export function recordRows(columns: KafkaSpec["columns"], partition: number, fro
       if (problem !== undefined) {
         own.problem.set(row, problem);
       }
-      bytesOfBatch += valueEnd - keyStart;
+      bytesOfBatch += valueEnd - (keyStart < 0 ? keyEnd : keyStart);
       advance();
     },
     fillTo,
@@ -237,6 +239,9 @@ class Int64Builder implements ValueBuilder {
       if (!((bytes[at] as number) >= 0x30 && (bytes[at] as number) <= 0x39)) {
         return false;
       }
+    }
+    if (end - start > 20) {
+      return false;
     }
     if (end - start <= 15) {
       this.set(row, numberIn(bytes, start, end));

@@ -114,19 +114,25 @@ async function pin(options: TopicOptions, { table, changes }: WantedInput): Prom
   if (isNew && changes?.onRewrite !== "new_files") {
     throw rewritten(topic, `it was deleted and made anew after the last run: its id is ${facts.id}, not ${start.id}`);
   }
-  const partitions: Record<string, PinnedPartition> = {};
-  for (const [partition, { epoch }] of facts.partitions) {
-    const first = earliest.get(partition) ?? 0;
-    const last = end?.offsets[partition] ?? [end === undefined ? (stable.get(partition) ?? first) : first, epoch];
-    const [from = first, epochThen = epoch] = (isNew ? undefined : start?.offsets[partition]) ?? [];
-    if (from < first && changes?.onRewrite !== "new_files") {
+  const readsOn = changes?.onRewrite === "new_files";
+  const ends = Object.entries((isNew ? undefined : start?.offsets) ?? {});
+  // The broker that was asked may not know of the newest partitions yet, which the last run has read.
+  const partitions: Record<string, PinnedPartition> = Object.fromEntries(
+    ends.map(([partition, [offset, epoch]]) => [partition, { from: offset, to: offset, epoch }]),
+  );
+  for (const [partition, { offset: first }] of earliest) {
+    const now = stable.get(partition) ?? { offset: first, epoch: -1 };
+    const last = end?.offsets[partition] ?? [end === undefined ? now.offset : first, now.epoch];
+    const { from, epoch } = partitions[partition] ?? { from: first, epoch: now.epoch };
+    if (from < first && !readsOn) {
       const lost = `the records of ${first - from} offsets, from ${from} on, were removed from partition ${partition} before a run has read them`;
       throw rewritten(topic, lost);
     }
-    if (start !== undefined && !isNew) {
-      await requireUncut(options, partition, { to: from, epoch: epochThen }, rewritten);
+    const cut = await cutOf(cluster, partition, { to: from, epoch });
+    if (cut !== undefined && !readsOn) {
+      throw rewritten(topic, cut.found);
     }
-    const begin = Math.max(from, first);
+    const begin = Math.max(cut?.end ?? from, first);
     partitions[partition] = { from: begin, to: Math.max(begin, last[0]), epoch: last[1] };
   }
   return { id: facts.id, bytes: await recordBytes(options, partitions), partitions };
@@ -135,8 +141,6 @@ async function pin(options: TopicOptions, { table, changes }: WantedInput): Prom
 function positionIn(text: string | null | undefined): Position | undefined {
   return text === null || text === undefined ? undefined : (JSON.parse(text) as Position);
 }
-
-type Refused = (topic: string, found: string) => JobError;
 
 function rewritten(topic: string, found: string): JobError {
   return new JobError("INPUT_REWRITTEN", `reading topic ${topic}: ${found}`, {
@@ -157,17 +161,31 @@ function requireSame(topic: string, { planned, now }: { readonly planned: string
   }
 }
 
-/** Refuses a partition whose end was cut off: a leader without its last records was elected, and others may have their offsets. */
+interface Cut {
+  readonly end: number;
+  readonly found: string;
+}
+
+/** Where a partition was cut off: a leader without its last records was elected, and others may have their offsets. */
+async function cutOf(
+  cluster: Cluster,
+  partition: number,
+  { to, epoch }: Omit<PinnedPartition, "from">,
+): Promise<Cut | undefined> {
+  const end = await cluster.endOfEpoch(partition, epoch);
+  const found = `partition ${partition} has lost records: those of epoch ${epoch} end at offset ${end}, not ${to}`;
+  return end >= 0 && end < to ? { end, found } : undefined;
+}
+
+/** @throws JobError INPUT_CHANGED where a partition was cut off after the run was planned */
 async function requireUncut(
   { cluster, topic }: TopicOptions,
   partition: number,
-  { to, epoch }: Omit<PinnedPartition, "from">,
-  refused: Refused = changed,
+  planned: Omit<PinnedPartition, "from">,
 ): Promise<void> {
-  const end = await cluster.endOfEpoch(partition, epoch);
-  if (end >= 0 && end < to) {
-    const found = `partition ${partition} has lost records: those of epoch ${epoch} end at offset ${end}, not ${to}`;
-    throw refused(topic, found);
+  const cut = await cutOf(cluster, partition, planned);
+  if (cut !== undefined) {
+    throw changed(topic, cut.found);
   }
 }
 
@@ -268,7 +286,9 @@ function openRecords(options: TopicOptions, { uri, fingerprint }: ListedShard, p
       },
     },
     async check() {
-      requireSame(topic, { planned: fingerprint.split(":")[0] ?? "", now: (await cluster.topic()).id });
+      const [planned = "", epoch] = fingerprint.split(":");
+      requireSame(topic, { planned, now: (await cluster.topic()).id });
+      await requireUncut(options, place.partition, { to: place.to, epoch: Number(epoch) });
     },
     async digest() {
       await this.remote?.fetch([]);

@@ -68,9 +68,13 @@ export class Answer {
   int32(): number {
     return this.#bytes.readInt32BE(this.#take(4));
   }
-  /** An offset, a time or an id: none of them needs more than 53 bits. */
+  /** An offset or a time: none of them needs more than 53 bits. */
   int64(): number {
-    return Number(this.#bytes.readBigInt64BE(this.#take(8)));
+    const value = Number(this.id64());
+    if (!Number.isSafeInteger(value)) {
+      throw new RangeError(`an answer has an offset of ${value}`);
+    }
+    return value;
   }
   id64(): bigint {
     return this.#bytes.readBigInt64BE(this.#take(8));
@@ -80,15 +84,15 @@ export class Answer {
     return hex.replace(/^(.{8})(.{4})(.{4})(.{4})/, "$1-$2-$3-$4-");
   }
   varint(): number {
-    let [value, factor] = [0, 1];
-    for (;;) {
+    let value = 0;
+    for (let factor = 1; factor <= 128 ** 4; factor *= 128) {
       const byte = this.#bytes[this.#take(1)] as number;
       value += (byte & 127) * factor;
       if (byte < 128) {
         return value;
       }
-      factor *= 128;
     }
+    throw new RangeError("a number has more than five bytes");
   }
   #buffer(length: number): Buffer {
     return length < 0 ? Buffer.alloc(0) : this.#bytes.subarray(this.#take(length), this.#at);

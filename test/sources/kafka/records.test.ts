@@ -22,9 +22,11 @@ interface Made {
   readonly attributes?: number;
   /** Offsets after the last record that the batch had before it was compacted. */
   readonly gone?: number;
+  /** Makes the batch one that no broker sends. */
+  readonly spoil?: (checked: Buffer) => void;
 }
 
-function batch({ base, values, producer = -1, attributes = 0, gone = 0 }: Made): Buffer {
+function batch({ base, values, producer = -1, attributes = 0, gone = 0, spoil }: Made): Buffer {
   const small = (value: number): number => value * 2; // a varint of up to 63
   const records = values.map((value, index) => {
     const body = [0, small(0), small(index), small(2), 0x6b, 0x31, small(value.length), ...Buffer.from(value), 0];
@@ -37,6 +39,7 @@ function batch({ base, values, producer = -1, attributes = 0, gone = 0 }: Made):
   rest.writeBigInt64BE(BigInt(producer), 22);
   rest.writeInt32BE(values.length, 36);
   const checked = Buffer.concat([rest, ...records]);
+  spoil?.(checked);
   const head = Buffer.alloc(21);
   head.writeBigInt64BE(BigInt(base), 0);
   head.writeInt32BE(9 + checked.length, 8);
@@ -112,6 +115,38 @@ describe("records of Kafka", () => {
       const damaged = Buffer.from(whole);
       damaged[at] = (damaged[at] ?? 0) ^ (1 << (at % 8));
       expect(() => visit([damaged]), `byte ${at}`).toThrow(/checksum/);
+    }
+  });
+
+  test("may be none in a marker that was compacted", () => {
+    const batches = [
+      batch({ base: 0, values: [], producer: 1, attributes: 48, gone: 1 }),
+      batch({ base: 1, values: ["a"], producer: 1, attributes: 16 }),
+    ];
+    expect(visit(batches)).toEqual({ seen: ["1 k1 a 1000"], next: 2 });
+  });
+
+  const count = 36;
+  const firstRecord = 40;
+  const secondRecord = firstRecord + 10;
+  test.each<[string, RegExp, (checked: Buffer) => void]>([
+    ["has fewer records than it says", /record 2 of the 3/, (checked) => checked.writeInt32BE(3, count)],
+    ["has more records than it says", /more than 1 record/, (checked) => checked.writeInt32BE(1, count)],
+    ["says that it has none", /more than 0 record/, (checked) => checked.writeInt32BE(-1, count)],
+    ["has an offset twice", /offset 0 is not in order/, (checked) => checked.writeInt8(0, secondRecord + 3)],
+    ["has an offset after its last", /offset 5 is not in order/, (checked) => checked.writeInt8(10, secondRecord + 3)],
+    ["has a key that is too long", /shorter than its key/, (checked) => checked.writeInt8(126, secondRecord + 4)],
+    ["has a number without an end", /outside|shorter/, (checked) => checked.fill(0x80, secondRecord)],
+  ])("are refused where a batch %s", (_, message, spoil) => {
+    expect(() => visit([batch({ base: 0, values: ["a", "b"], spoil })])).toThrow(message);
+  });
+
+  test("are refused where a batch is shorter than its head", () => {
+    for (const length of [-12, -1, 0, 48]) {
+      const short = batch({ base: 0, values: ["a"] });
+      short.writeInt32BE(length, 8);
+      short.writeUInt32BE(crc32c(short.subarray(21, 12 + length)), 17);
+      expect(() => visit([short, batch({ base: 1, values: ["b"] })]), `${length}`).toThrow(/a batch of/);
     }
   });
 });

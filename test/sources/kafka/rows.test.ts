@@ -1,0 +1,33 @@
+import { describe, expect, test } from "vitest";
+import { recordRows } from "#src/sources/kafka/rows.js";
+
+describe("rows of records", () => {
+  const value = Buffer.from('{"a": 1}');
+  const rowsOf = (records: number, timestampMs = 0): ReturnType<typeof recordRows> => {
+    const rows = recordRows({ a: "int64" }, 0, 0);
+    const far = 1_000_000; // in a batch of many records
+    const bytes = Buffer.concat([Buffer.alloc(far), value]);
+    for (let offset = 0; offset < records; offset += 1) {
+      rows.record(bytes, offset, timestampMs, -1, far, far, far + value.length);
+    }
+    return rows;
+  };
+
+  test("without keys make batches as large as others", () => {
+    expect(
+      rowsOf(1000)
+        .take(true)
+        .map(({ rowCount }) => rowCount),
+    ).toEqual([1000]);
+  });
+
+  test.each([
+    [1000, 1_000_000n],
+    [-1, undefined],
+    [1_764_510_000_000_000_000, undefined],
+  ])("have the time %d of a record, where it has one", (timestampMs, expected) => {
+    const [rows] = rowsOf(1, timestampMs).take(true);
+    const column = rows?.columns.find(({ name }) => name === "_timestamp")?.column;
+    expect(column?.valid?.[0] === 1 ? (column as { data: BigInt64Array }).data[0] : undefined).toBe(expected);
+  });
+});

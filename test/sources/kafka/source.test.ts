@@ -1,0 +1,79 @@
+import { describe, expect, test } from "vitest";
+import type { Spool } from "#src/base/spool.js";
+import type { Cluster, LeaderOffset } from "#src/sources/kafka/cluster.js";
+import { topicSource } from "#src/sources/kafka/source.js";
+import type { Listing, Source } from "#src/sources/source.js";
+
+interface Partition {
+  readonly first?: number;
+  readonly stable: number;
+  readonly epoch?: number;
+  /** Where each epoch ended. */
+  readonly ends?: Readonly<Record<number, number>>;
+}
+
+/** A topic of some partitions, the source of which reads no records. */
+function sourceOf(partitions: readonly Partition[]): Source {
+  const told = (offsetOf: (partition: Partition) => number): Promise<ReadonlyMap<number, LeaderOffset>> =>
+    Promise.resolve(
+      new Map(
+        partitions.map((partition, index) => [index, { offset: offsetOf(partition), epoch: partition.epoch ?? 0 }]),
+      ),
+    );
+  const cluster: Cluster = {
+    topic: () =>
+      Promise.resolve({
+        id: "id",
+        partitions: new Map(partitions.map((_, index) => [index, { leader: 1, epoch: 0 }])),
+      }),
+    offsets: (at) => told(({ first = 0, stable }) => (at === "earliest" ? first : stable)),
+    endOfEpoch: (partition, epoch) => Promise.resolve(partitions[partition]?.ends?.[epoch] ?? -1),
+    fetch: () => Promise.resolve({ logStart: 0, lastStable: 0, aborted: [], records: undefined }),
+    [Symbol.dispose]() {},
+  };
+  const spool = { folder: "/nowhere", newPath: () => "/nowhere/1" } as Partial<Spool> as Spool;
+  const [unpack, writeArrow] = [() => new Uint8Array(0), () => expect.unreachable()];
+  return topicSource({} as Source, { topic: "t", columns: {}, cluster, spool, unpack, writeArrow });
+}
+
+async function since(source: Source, from: string | null, onRewrite: "fail" | "new_files" = "fail"): Promise<Listing> {
+  return await source.list(["kafka:t"], { changes: { from, to: null, onRewrite } });
+}
+
+const rangesOf = ({ shards }: Listing): string[] => shards.map(({ uri }) => uri.replace("kafka:t/", ""));
+
+describe("a run after another one of a topic", () => {
+  test("begins where that has ended, also if a broker did not know of a partition meanwhile", async () => {
+    const first = await since(sourceOf([{ stable: 10 }, { stable: 20 }]), null);
+    expect(rangesOf(first)).toEqual(["0/0-10", "1/0-20"]);
+    const behind = await since(sourceOf([{ stable: 15 }]), first.changes?.to ?? "");
+    expect(rangesOf(behind)).toEqual(["0/10-15"]);
+    const last = await since(sourceOf([{ stable: 15 }, { stable: 25 }]), behind.changes?.to ?? "");
+    expect(rangesOf(last)).toEqual(["1/20-25"]);
+  });
+
+  test("compares the end of the epoch in which the last stable offset was told", async () => {
+    const first = await since(sourceOf([{ stable: 50, epoch: 4 }]), null);
+    const next = await since(sourceOf([{ stable: 60, epoch: 4, ends: { 0: 40, 4: 60 } }]), first.changes?.to ?? "");
+    expect(rangesOf(next)).toEqual(["0/50-60"]);
+  });
+
+  test("fails where a partition was cut off, or reads on from there", async () => {
+    const first = await since(sourceOf([{ stable: 50 }]), null);
+    const cut = sourceOf([{ stable: 60, epoch: 1, ends: { 0: 40 } }]);
+    await expect(since(cut, first.changes?.to ?? "")).rejects.toMatchObject({ code: "INPUT_REWRITTEN" });
+    const next = await since(cut, first.changes?.to ?? "", "new_files");
+    expect(rangesOf(next)).toEqual(["0/40-60"]);
+    expect(JSON.parse(next.changes?.to ?? "")).toMatchObject({ offsets: { 0: [60, 1] } });
+  });
+
+  test("fails where a partition is cut off while its records are read", async () => {
+    const [shard] = (await since(sourceOf([{ stable: 50 }]), null)).shards;
+    if (shard === undefined) {
+      expect.unreachable();
+    }
+    await expect((await sourceOf([{ stable: 60, ends: { 0: 50 } }]).open(shard)).check()).resolves.toBeUndefined();
+    const cut = sourceOf([{ stable: 60, epoch: 1, ends: { 0: 40 } }]);
+    await expect((await cut.open(shard)).check()).rejects.toMatchObject({ code: "INPUT_CHANGED" });
+  });
+});
