@@ -233,15 +233,19 @@ describe.skipIf(icebergMissing !== undefined)(
       expect((await expectEnd(command("status", spec), 0)).stdout).toMatch(/no run|not planned|never/);
     });
 
-    test("refuses lists for a column that takes no NULLs: those are not known of lists", async () => {
+    test.each<[string, TableShape["columns"][number], string, string]>([
+      [
+        "lists, whose NULLs are not known, for a column that takes none",
+        ["more", "list", true],
+        "['a']",
+        "more takes no NULLs",
+      ],
+      ["binary values for those of a fixed length", ["more", "fixed", false], "'abcd'::BLOB", "of another type"],
+    ])("refuses %s", async (_, column, sql, said) => {
       const table = newName();
-      await pyiceberg().make(table, { columns: [...usual, ["tags", "list", true]] });
-      const input = { columns: { tags: "CASE WHEN id > 10 THEN ['a'] END" } };
-      await expectEnd(
-        run(await writeJob(table, {}, { input }, { columns: ["id", "tags"] })),
-        64,
-        "tags takes no NULLs",
-      );
+      await pyiceberg().make(table, { columns: [...usual, column] });
+      const input = { columns: { more: `CASE WHEN id > 10 THEN ${sql} END` } };
+      await expectEnd(run(await writeJob(table, {}, { input }, { columns: ["id", "more"] })), 64, said);
     });
 
     test.each(["this program", "another one"])(
