@@ -103,8 +103,12 @@ export function openIcebergSink(options: IcebergSinkOptions): Sink {
       return { at: metadata, table: opened, head: snapshotOf(opened, { ref: "main" }) };
     },
     lastRun({ table: { meta } }, base) {
-      const number = meta.properties[propertyOf(base)];
-      return number === undefined ? undefined : Number(number);
+      const property = meta.properties[propertyOf(base)];
+      // Snapshots expire, and a property may be taken off: each says it where the other is gone.
+      const runs = meta.snapshots.map(({ summary }) => splitRunId(String(summary?.[runIdKey]) as RunId));
+      const numbers = runs.filter((run) => run.base === base).map(({ number }) => number);
+      const all = property === undefined ? numbers : [Number(property), ...numbers];
+      return all.length === 0 ? undefined : Math.max(...all);
     },
     requireWritable(plan, state) {
       requireWritable(options, plan, state);
@@ -220,6 +224,10 @@ function noTable(table: string): JobError {
   );
 }
 
+/** Names the run in the summary of its snapshot. */
+const runIdKey = "infer-batch.run-id";
+
+/** Names the last run of its params in the properties of the table, which stay when snapshots expire. */
 function propertyOf(base: RunId): string {
   return `infer-batch.${base}`;
 }
@@ -456,7 +464,7 @@ async function nextSnapshot(
         operation: removedFiles.length === 0 ? "append" : "overwrite",
         ...summaryOf(head, files, removedFiles),
         "engine-name": "infer-batch",
-        "infer-batch.run-id": plan.runId,
+        [runIdKey]: plan.runId,
         "infer-batch.plan-id": stored.planId,
       },
       "schema-id": meta["current-schema-id"],

@@ -34,6 +34,8 @@ export interface Pyiceberg extends AsyncDisposable {
   append(table: string, rows: readonly object[]): Promise<void>;
   delete(table: string, where: string): Promise<void>;
   forget(table: string): Promise<void>;
+  /** Takes off what runs have told of themselves in the properties. */
+  untell(table: string): Promise<void>;
   evolve(table: string, columns: readonly string[]): Promise<void>;
   drop(table: string): Promise<void>;
   read(table: string, points?: readonly number[]): Promise<ReadTable>;
@@ -71,6 +73,9 @@ export function startPyiceberg(url: string, store: readonly string[] = []): Pyic
     },
     async forget(table) {
       await act("forget", table, null);
+    },
+    async untell(table) {
+      await act("untell", table, null);
     },
     async evolve(table, columns) {
       await act("evolve", table, columns);

@@ -93,6 +93,14 @@ def forget(name, _):
     table.maintenance.expire_snapshots().by_ids(old).commit() if old else None
 
 
+def untell(name, _):
+    """Takes off what runs have told of themselves in the properties."""
+    table = catalog.load_table(name)
+    told = [key for key in table.properties if key.startswith("infer-batch.")]
+    with table.transaction() as change:
+        change.remove_properties(*told)
+
+
 def evolve(name, columns):
     """Drops columns, and adds them anew."""
     table = catalog.load_table(name)
@@ -108,7 +116,7 @@ def drop(name, _):
     catalog.drop_table(name)
 
 
-acts = {act.__name__: act for act in [make, append, delete, read, forget, evolve, drop]}
+acts = {act.__name__: act for act in [make, append, delete, read, forget, untell, evolve, drop]}
 for line in sys.stdin:
     act, name, argument = json.loads(line)
     try:

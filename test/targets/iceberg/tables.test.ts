@@ -136,6 +136,16 @@ describe.skipIf(icebergMissing !== undefined)(
       expect(await rowCount(table)).toBe(885);
     });
 
+    test("knows its runs by their snapshots, too, where a property was taken off", async () => {
+      const table = newName();
+      const spec = await writeJob(table);
+      await expectEnd(run(spec), 0);
+      await pyiceberg().untell(table);
+      await rm(join(catalog().folderOf(table), "_infer-batch"), { recursive: true });
+      await expectEnd(run(spec), 66, "what is known of it is gone", "restore");
+      expect(await rowCount(table)).toBe(442);
+    });
+
     test("hides a held run, has it when it is approved, and never if it is discarded", async () => {
       const table = newName();
       const spec = await writeJob(table, {}, held);
