@@ -276,6 +276,16 @@ describe.skipIf(icebergMissing !== undefined)(
 
     describe("with mode replace", () => {
       const replacing = { mode: "replace", partition: { ds: "${ds}" } };
+      /** A table with two nights, of which the first is scored anew and held. */
+      const heldAnew = async (): Promise<{ table: string; spec: string }> => {
+        const table = newName();
+        const spec = await writeJob(table, replacing);
+        await expectEnd(run(spec), 0);
+        await expectEnd(run(spec, "--param", "ds=2026-11-21"), 0);
+        await writeJob(table, replacing, held);
+        await expectEnd(run(spec, "--new-run"), 67);
+        return { table, spec };
+      };
 
       test.each(["1", "2", "3"])("has the rows of the last run of each partition, in version %s", async (version) => {
         const table = newName();
@@ -300,12 +310,7 @@ describe.skipIf(icebergMissing !== undefined)(
       });
 
       test("is not published over rows that others have changed since, and scored anew is", async () => {
-        const table = newName();
-        const spec = await writeJob(table, replacing);
-        await expectEnd(run(spec), 0);
-        await expectEnd(run(spec, "--param", "ds=2026-11-21"), 0);
-        await writeJob(table, replacing, held);
-        await expectEnd(run(spec, "--new-run"), 67);
+        const { table, spec } = await heldAnew();
         await pyiceberg().append(table, [{ id: 1000, score: 1, ds: "2026-11-20" }]);
         await expectEnd(command("approve", spec, "--reason", "fine"), 66, "has changed its rows", "--new-run");
         expect(await countByDate(table)).toEqual({ "2026-11-20": 443, "2026-11-21": 442 });
@@ -315,12 +320,7 @@ describe.skipIf(icebergMissing !== undefined)(
       });
 
       test("is published beside rows that others add and delete elsewhere, and not where the history is gone", async () => {
-        const table = newName();
-        const spec = await writeJob(table, replacing);
-        await expectEnd(run(spec), 0);
-        await expectEnd(run(spec, "--param", "ds=2026-11-21"), 0);
-        await writeJob(table, replacing, held);
-        await expectEnd(run(spec, "--new-run"), 67);
+        const { table, spec } = await heldAnew();
         await pyiceberg().append(table, [{ id: 1000, score: 1, ds: "2026-11-21" }]);
         await pyiceberg().delete(table, "ds = '2026-11-21' AND id < 10");
         await expectEnd(command("approve", spec, "--reason", "fine"), 0);
