@@ -56,7 +56,7 @@ const dataContent = 0;
 
 function entrySchema({ formatVersion, partition }: ManifestFacts): AvroSchema {
   const parted = partition.map(({ id, name, type }) =>
-    optional(id, name, type === "date" ? { type: "int", logicalType: "date" } : "string"),
+    optional(id, avroName(name), type === "date" ? { type: "int", logicalType: "date" } : "string"),
   );
   const isFirst = formatVersion === 1;
   const file = record("r2", [
@@ -79,6 +79,13 @@ function entrySchema({ formatVersion, partition }: ManifestFacts): AvroSchema {
       required(2, "data_file", file),
     ]),
     formatVersion,
+  );
+}
+
+/** A name as Avro allows it, escaped as Iceberg does. Readers go by the id. */
+function avroName(name: string): string {
+  return name.replaceAll(/^\d|\W/g, (unit) =>
+    /\d/.test(unit) ? `_${unit}` : `_x${unit.charCodeAt(0).toString(16).toUpperCase()}`,
   );
 }
 
@@ -124,7 +131,7 @@ export function manifestOfAdded(
   files: readonly (AddedFile & { readonly uri: string })[],
   { snapshotId, idOf }: { readonly snapshotId: bigint; readonly idOf: (column: string) => number | undefined },
 ): Buffer {
-  const partition = Object.fromEntries(facts.partition.map((part) => [part.name, partitionValue(part)]));
+  const partition = Object.fromEntries(facts.partition.map((part) => [avroName(part.name), partitionValue(part)]));
   const records = files.map(({ uri, rows, sizeBytes, columns }) => {
     const known = columns.flatMap((column) => {
       const key = idOf(column.name);
