@@ -1,4 +1,4 @@
-import { type AvroSchema, avroFile, avroRecords, avroSchema } from "../sources/lake/avro.js";
+import { type AvroSchema, avroFile, avroName, avroRecords, avroSchema } from "../sources/lake/avro.js";
 import type { LakeReader } from "../sources/lake/snapshot.js";
 import type { ColumnType } from "../columns/types.js";
 import { type AddedFile, integers } from "./lake.js";
@@ -79,13 +79,6 @@ function entrySchema({ formatVersion, partition }: ManifestFacts): AvroSchema {
       required(2, "data_file", file),
     ]),
     formatVersion,
-  );
-}
-
-/** A name as Avro allows it, escaped as Iceberg does. Readers go by the id. */
-function avroName(name: string): string {
-  return name.replaceAll(/^\d|\W/g, (unit) =>
-    /\d/.test(unit) ? `_${unit}` : `_x${unit.charCodeAt(0).toString(16).toUpperCase()}`,
   );
 }
 
