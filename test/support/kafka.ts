@@ -1,12 +1,13 @@
-import { type ChildProcess, type ChildProcessWithoutNullStreams, spawn, spawnSync } from "node:child_process";
+import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
-import { copyFileSync, mkdtempSync, openSync, readFileSync, renameSync, rmSync, writeFileSync } from "node:fs";
+import { mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
-import { createInterface } from "node:readline";
-import { buildOnce, cacheFolder } from "./build-once.mjs";
+import { cacheFolder } from "./build-once.mjs";
 import { projectFolder } from "./cli.js";
+import { fetchJars } from "./jars.js";
+import { ended, lineProgram } from "./line-program.js";
 import { pythonTools } from "./python-tools.js";
 import { freePort } from "./s3-server.mjs";
 import { until } from "./waiting.js";
@@ -16,25 +17,8 @@ const tools = pythonTools("kafka", ["confluent-kafka==2.16.1"]);
 const jars = join(cacheFolder("kafka-4.1.0"), "jars");
 
 /** Why there is no broker; undefined: there is one. */
-export const missing = tools.missing ?? findBroker();
+export const missing = tools.missing ?? fetchJars(jars, join(scripts, "pom.xml"), "a broker of Kafka");
 export const skipped = missing === undefined ? "" : ` (skipped: ${missing.split("\n")[0]})`;
-
-function findBroker(): string | undefined {
-  return buildOnce(jars, (making) => {
-    if (spawnSync("java", ["-version"]).status !== 0 || spawnSync("mvn", ["-version"]).status !== 0) {
-      return "a broker of Kafka needs Java and Maven";
-    }
-    console.warn(`fetching Kafka into ${jars}: once, 43 MB`);
-    copyFileSync(join(scripts, "pom.xml"), join(making, "pom.xml"));
-    const args = ["-q", "-B", "dependency:copy-dependencies", "-DincludeScope=runtime", "-DoutputDirectory=jars"];
-    const fetched = spawnSync("mvn", args, { cwd: making, encoding: "utf8" });
-    if (fetched.status !== 0) {
-      return `mvn failed: ${fetched.stdout.slice(-300)}`;
-    }
-    renameSync(join(making, "jars"), jars);
-    return undefined;
-  });
-}
 
 export type SentRecord = readonly [key: string | null, value: string | null];
 export type ReadRecord = readonly [
@@ -101,21 +85,31 @@ export async function startBroker(): Promise<Broker> {
   let broker = await launch();
   const last = (): void => void broker.kill("SIGKILL");
   process.on("exit", last);
-  const actor = startActor(plain ?? "");
+  const actor = lineProgram(tools.bin, [join(scripts, "actor.py"), plain ?? ""]);
   await actor.line();
+  const act: Broker["act"] = async (what, ...args) => {
+    const [done, answer] = JSON.parse(await actor.ask(JSON.stringify([what, ...args]))) as [
+      done: boolean,
+      answer: unknown,
+    ];
+    if (!done) {
+      throw new Error(`${what}: ${String(answer)}`);
+    }
+    return answer;
+  };
   return {
     address: plain ?? "",
     guarded: guarded ?? "",
     encrypted: encrypted ?? "",
     ca: join(folder, "cert.pem"),
-    act: actor.act,
+    act,
     async restart() {
       await ended(broker);
       broker = await launch();
     },
-    read: async (topic) => (await actor.act("read", topic)) as readonly ReadRecord[],
+    read: async (topic) => (await act("read", topic)) as readonly ReadRecord[],
     async [Symbol.asyncDispose]() {
-      await Promise.all([ended(actor.child), ended(broker)]);
+      await Promise.all([actor[Symbol.asyncDispose](), ended(broker)]);
       process.off("exit", last);
       rmSync(folder, { recursive: true, force: true });
     },
@@ -176,44 +170,4 @@ function answers(port: number): Promise<boolean> {
       resolve(false);
     });
   });
-}
-
-interface Actor {
-  readonly child: ChildProcessWithoutNullStreams;
-  readonly line: () => Promise<string>;
-  readonly act: Broker["act"];
-}
-
-function startActor(address: string): Actor {
-  const child = spawn(join(tools.bin, "python"), [join(scripts, "actor.py"), address]);
-  const lines = createInterface(child.stdout)[Symbol.asyncIterator]();
-  let said = "";
-  child.stderr.on("data", (text: Buffer) => {
-    said += String(text);
-  });
-  const line = async (): Promise<string> => {
-    const next = await lines.next();
-    if (next.done === true) {
-      throw new Error(`the other client has ended: ${said}`);
-    }
-    return next.value;
-  };
-  return {
-    child,
-    line,
-    async act(act, ...args) {
-      child.stdin.write(`${JSON.stringify([act, ...args])}\n`);
-      const [done, answer] = JSON.parse(await line()) as [done: boolean, answer: unknown];
-      if (!done) {
-        throw new Error(`${act}: ${String(answer)}`);
-      }
-      return answer;
-    },
-  };
-}
-
-async function ended(child: ChildProcess): Promise<void> {
-  const exited = new Promise((done) => child.once("exit", done));
-  child.kill("SIGKILL");
-  await exited;
 }

@@ -1,11 +1,13 @@
-import { type ChildProcess, spawn, spawnSync } from "node:child_process";
+import { spawn, spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
-import { copyFileSync, mkdtempSync, openSync, readFileSync, renameSync, rmSync } from "node:fs";
+import { mkdtempSync, openSync, readFileSync, renameSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { delimiter, join } from "node:path";
 import { buildOnce, cacheFolder } from "./build-once.mjs";
 import { projectFolder } from "./cli.js";
+import { fetchJars } from "./jars.js";
 import { lakeWriter } from "./lake-writers.js";
+import { ended } from "./line-program.js";
 import { credentials, freePort, untilReady } from "./s3-server.mjs";
 
 const lakes = join(projectFolder, "test/support/lakes");
@@ -13,20 +15,7 @@ const lakes = join(projectFolder, "test/support/lakes");
 /** Where the jars of Iceberg's own REST catalog are, fetched once by Maven; or why there are none. */
 export function findRestCatalog(): { readonly jars: string } | { readonly missing: string } {
   const jars = join(cacheFolder("iceberg-rest-1.10.0"), "jars");
-  const failed = buildOnce(jars, (making) => {
-    if (spawnSync("java", ["-version"]).status !== 0 || spawnSync("mvn", ["-version"]).status !== 0) {
-      return "Iceberg's REST catalog needs Java and Maven";
-    }
-    console.warn(`fetching Iceberg's REST catalog into ${jars}: once, 57 MB`);
-    copyFileSync(join(lakes, "rest-pom.xml"), join(making, "pom.xml"));
-    const args = ["-q", "-B", "dependency:copy-dependencies", "-DoutputDirectory=jars"];
-    const fetched = spawnSync("mvn", args, { cwd: making, encoding: "utf8" });
-    if (fetched.status !== 0) {
-      return `mvn failed: ${fetched.stdout.slice(-300)}`;
-    }
-    renameSync(join(making, "jars"), jars);
-    return undefined;
-  });
+  const failed = fetchJars(jars, join(lakes, "rest-pom.xml"), "Iceberg's REST catalog");
   return failed === undefined ? { jars } : { missing: failed };
 }
 
@@ -87,12 +76,6 @@ export async function startRestCatalog(jars: string, warehouse: string, endpoint
       rmSync(scratch, { recursive: true, force: true });
     },
   };
-}
-
-async function ended(child: ChildProcess): Promise<void> {
-  const exited = new Promise((done) => child.once("exit", done));
-  child.kill("SIGKILL");
-  await exited;
 }
 
 export interface WrittenTable {
