@@ -1,4 +1,4 @@
-import { type AvroSchema, avroFile, avroRecords, avroSchema } from "../sources/lake/avro.js";
+import { type AvroSchema, avroFile, avroName, avroRecords, avroSchema } from "../sources/lake/avro.js";
 import type { LakeReader } from "../sources/lake/snapshot.js";
 import type { ColumnType } from "../columns/types.js";
 import { type AddedFile, integers } from "./lake.js";
@@ -56,7 +56,7 @@ const dataContent = 0;
 
 function entrySchema({ formatVersion, partition }: ManifestFacts): AvroSchema {
   const parted = partition.map(({ id, name, type }) =>
-    optional(id, name, type === "date" ? { type: "int", logicalType: "date" } : "string"),
+    optional(id, avroName(name), type === "date" ? { type: "int", logicalType: "date" } : "string"),
   );
   const isFirst = formatVersion === 1;
   const file = record("r2", [
@@ -124,7 +124,7 @@ export function manifestOfAdded(
   files: readonly (AddedFile & { readonly uri: string })[],
   { snapshotId, idOf }: { readonly snapshotId: bigint; readonly idOf: (column: string) => number | undefined },
 ): Buffer {
-  const partition = Object.fromEntries(facts.partition.map((part) => [part.name, partitionValue(part)]));
+  const partition = Object.fromEntries(facts.partition.map((part) => [avroName(part.name), partitionValue(part)]));
   const records = files.map(({ uri, rows, sizeBytes, columns }) => {
     const known = columns.flatMap((column) => {
       const key = idOf(column.name);

@@ -24,7 +24,7 @@ export interface ReadTable {
 
 export interface TableShape {
   readonly columns: readonly (readonly [name: string, type: string, required: boolean])[];
-  readonly partition?: readonly (readonly [column: string, transform: string])[];
+  readonly partition?: readonly (readonly [column: string, transform: string, name?: string])[];
   readonly properties?: Readonly<Record<string, string>>;
 }
 

@@ -66,6 +66,8 @@ interface Position {
 /** A shard should have about as many bytes, and as many rows at least and at most. */
 const shardBytes = 32 * 1024 * 1024;
 const shardRows = { least: 256, most: 128 * 1024 } as const;
+/** Shards of a run: a broker that tells an offset that no topic has must not fill the memory with them. */
+const mostShards = 1_000_000;
 /** What one request fetches. */
 const fetchBytes = 4 * 1024 * 1024;
 const sampleBytes = 256 * 1024;
@@ -215,6 +217,12 @@ function listingOf(
   const rows = Math.min(shardRows.most, Math.max(shardRows.least, size));
   const shards: ListedShard[] = [];
   for (const [partition, { from, to, epoch }] of Object.entries(partitions)) {
+    if (shards.length + (to - from) / rows > mostShards) {
+      const found = `partition ${partition} has offsets from ${from} up to ${to}: more than ${mostShards} shards of ${rows} rows`;
+      throw new JobError("TOO_LARGE", `reading topic ${topic}: ${found}`, {
+        hint: "see whether the brokers tell the last offset of that partition rightly",
+      });
+    }
     for (let start = from; start < to; ) {
       const end = Math.min(to, (Math.floor(start / rows) + 1) * rows);
       shards.push({

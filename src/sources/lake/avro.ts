@@ -24,9 +24,27 @@ function typeOf(schema: Schema): avsc.Type {
   return avsc.Type.forSchema(schema, {
     registry: { long: exactLong },
     noAnonymousTypes: false,
-    // Those with a logical type, such as instants, are not looked up.
-    typeHook: (part) => (typeof part === "object" && "type" in part && part.type === "long" ? exactLong : undefined),
+    typeHook(part, options) {
+      if (typeof part !== "object" || !("type" in part)) {
+        return undefined;
+      }
+      // Of other writers, letters of any language are in names.
+      const { fields = [] } = part as Partial<AvroSchema>;
+      if (fields.some(({ name }) => name !== avroName(name))) {
+        const renamed = fields.map((field) => Object.assign({}, field, { name: avroName(field.name) }));
+        return avsc.Type.forSchema({ ...part, fields: renamed } as Schema, options);
+      }
+      // Those with a logical type, such as instants, are not looked up.
+      return part.type === "long" ? exactLong : undefined;
+    },
   });
+}
+
+/** A name as Avro allows it, escaped as Iceberg does, whose readers go by ids. */
+export function avroName(name: string): string {
+  return name.replaceAll(/^\d|\W/g, (unit) =>
+    /\d/.test(unit) ? `_${unit}` : `_x${unit.charCodeAt(0).toString(16).toUpperCase()}`,
+  );
 }
 
 const header = typeOf({
@@ -90,7 +108,7 @@ export function avroSchema(bytes: Buffer): AvroSchema {
 }
 
 /**
- * The records of an Avro object container file, whose integers of 64 bits are bigints.
+ * The records of an Avro object container file, whose integers of 64 bits are bigints, with names as of `avroName`.
  * @param unpack unpacks blocks of the codecs "snappy" and "zstandard"
  * @throws RangeError where the bytes are not such a file
  * @see https://avro.apache.org/docs/1.12.0/specification/#object-container-files

@@ -77,3 +77,11 @@ describe("a run after another one of a topic", () => {
     await expect((await cut.open(shard)).check()).rejects.toMatchObject({ code: "INPUT_CHANGED" });
   });
 });
+
+test("an offset that no topic has is refused, not cut into shards", async () => {
+  const topic = sourceOf([{ stable: 10 }, { stable: 2 ** 53 - 2 }]);
+  await expect(since(topic, null)).rejects.toMatchObject({
+    code: "TOO_LARGE",
+    message: expect.stringMatching(/partition 1.*9007199254740990/),
+  });
+});

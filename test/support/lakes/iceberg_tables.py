@@ -39,7 +39,7 @@ named = {
 
 
 def make(name, how):
-    """how: columns as [name, type, required], partition as [column, transform], properties."""
+    """how: columns as [name, type, required], partition as [column, transform] or [column, transform, name], properties."""
     catalog.create_namespace_if_not_exists(name.split(".")[0])
     fields = [
         NestedField(id + 1, column, named[kind], required=required)
@@ -47,8 +47,8 @@ def make(name, how):
     ]
     ids = {field.name: field.field_id for field in fields}
     spec = [
-        PartitionField(ids[column], 1000 + at, parse_transform(transform), f"{column}_{transform}".replace("_identity", ""))
-        for at, (column, transform) in enumerate(how.get("partition", []))
+        PartitionField(ids[column], 1000 + at, parse_transform(transform), *(name or [f"{column}_{transform}".replace("_identity", "")]))
+        for at, (column, transform, *name) in enumerate(how.get("partition", []))
     ]
     catalog.create_table(name, Schema(*fields), partition_spec=PartitionSpec(*spec), properties=how.get("properties", {}))
 

@@ -287,9 +287,14 @@ describe.skipIf(icebergMissing !== undefined)(
         return { table, spec };
       };
 
-      test.each(["1", "2", "3"])("has the rows of the last run of each partition, in version %s", async (version) => {
+      test.each([
+        ["1", "ds"],
+        ["2", "1. Tür-day"],
+        ["3", "ds"],
+      ])("has the rows of the last run of each partition, in version %s by %s", async (version, field) => {
         const table = newName();
-        await pyiceberg().make(table, { ...parted, properties: { "format-version": version } });
+        const partition = [["ds", "identity", field]] as const;
+        await pyiceberg().make(table, { ...parted, partition, properties: { "format-version": version } });
         const own = [
           { id: 1, score: 1, ds: "2026-11-20" },
           { id: 2, score: 1, ds: "2026-11-22" },
