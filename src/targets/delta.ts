@@ -15,7 +15,7 @@ import {
 } from "../sources/lake/delta.js";
 import type { LakeReader } from "../sources/lake/snapshot.js";
 import { namesIn, type Store } from "../stores/store.js";
-import { JobError } from "../base/errors.js";
+import { JobError, orError } from "../base/errors.js";
 import {
   type AddedFile,
   changedMeanwhile,
@@ -23,6 +23,7 @@ import {
   columnsOfRun,
   fenceOf,
   integers,
+  jsonText,
   type LakeColumn,
   type LakeSinkOptions,
   notWritten,
@@ -237,8 +238,14 @@ async function replacedFiles(
     Object.entries(partition).every(([name, value]) => values[name] === value);
   const planned = Number(plan.target["version"]);
   const newest = state?.version ?? noVersion;
-  const before = planned === noVersion || planned === newest ? undefined : await versionBefore(reader, table, planned);
-  if (before === "gone") {
+  const before =
+    planned === noVersion || planned === newest
+      ? undefined
+      : await orError(
+          () => readDeltaState(reader, table, { version: planned }),
+          ({ code }) => code === "FILE_MISSING",
+        );
+  if (before instanceof JobError) {
     throw changedMeanwhile(
       options,
       plan,
@@ -259,17 +266,6 @@ async function replacedFiles(
     }
   }
   return [...(state?.files.values() ?? [])].filter(isOfPartition);
-}
-
-async function versionBefore(reader: LakeReader, table: string, version: number): Promise<DeltaState | "gone"> {
-  try {
-    return await readDeltaState(reader, table, { version });
-  } catch (error) {
-    if (error instanceof JobError && error.code === "FILE_MISSING") {
-      return "gone";
-    }
-    throw error;
-  }
 }
 
 function nameOf(version: number): string {
@@ -293,23 +289,16 @@ function addOf({ name, rows, sizeBytes, columns }: AddedFile, partitionValues: L
   };
 }
 
-/** JSON of statistics, in which integers of 64 bits keep all digits. */
+/** JSON of statistics. */
 function statisticsText(rows: number, columns: readonly ColumnStatistics[]): string {
-  const bounded = columns.flatMap(({ name, type, bounds }) =>
-    bounds === undefined
-      ? []
-      : [{ name, bounds: bounds.map((text) => (integers.has(type) ? text : JSON.stringify(text))) }],
-  );
-  return objectOf([
-    ["numRecords", String(rows)],
-    ["minValues", objectOf(bounded.map(({ name, bounds: [min = ""] }) => [name, min]))],
-    ["maxValues", objectOf(bounded.map(({ name, bounds: [, max = ""] }) => [name, max]))],
-    ["nullCount", objectOf(columns.map(({ name, nulls }) => [name, String(nulls)]))],
-  ]);
-}
-
-function objectOf(pairs: readonly (readonly [name: string, json: string])[]): string {
-  return `{${pairs.map(([name, json]) => `${JSON.stringify(name)}:${json}`).join(",")}}`;
+  const bounds = (index: 0 | 1): object =>
+    Object.fromEntries(
+      columns.flatMap(({ name, type, bounds: texts }) =>
+        texts === undefined ? [] : [[name, integers.has(type) ? BigInt(texts[index]) : texts[index]]],
+      ),
+    );
+  const nullCount = Object.fromEntries(columns.map(({ name, nulls }) => [name, nulls]));
+  return jsonText({ numRecords: rows, minValues: bounds(0), maxValues: bounds(1), nullCount });
 }
 
 /** The actions that create a table. */

@@ -38,6 +38,7 @@ import {
   changedMeanwhile,
   columnsOfRun,
   fenceOf,
+  jsonText,
   type LakeColumn,
   type LakeSinkOptions,
   notWritten,
@@ -605,21 +606,6 @@ function summaryOf(
     }
   }
   return texts;
-}
-
-/** JSON, in which integers of 64 bits keep all digits. */
-function jsonText(value: unknown): string {
-  if (typeof value === "bigint") {
-    return String(value);
-  }
-  if (Array.isArray(value)) {
-    return `[${value.map(jsonText).join(",")}]`;
-  }
-  if (typeof value === "object" && value !== null) {
-    const pairs = Object.entries(value).filter(([, each]) => each !== undefined);
-    return `{${pairs.map(([name, each]) => `${JSON.stringify(name)}:${jsonText(each)}`).join(",")}}`;
-  }
-  return JSON.stringify(value);
 }
 
 interface NewSchema {

@@ -31,7 +31,6 @@ export interface LeaderOffset {
 export interface FetchedRecords {
   /** The first offset that the partition still has. */
   readonly logStart: number;
-  readonly lastStable: number;
   /** Transactions that were aborted, each by its producer and its first offset. */
   readonly aborted: readonly { readonly producer: bigint; readonly first: number }[];
   /** Record batches; the last one may be cut off. undefined: the partition has no such offset. */
@@ -234,7 +233,7 @@ export function openCluster({ brokers, topic: name, tls, login, retry, signal }:
             // Offsets that were stable once are so again when a new leader knows; it is no proof that there is no record.
             throw new BrokerError(lastStable <= offset ? 78 : 89);
           }
-          return { lastStable, logStart, aborted, records: code === codes.outOfRange ? undefined : records };
+          return { logStart, aborted, records: code === codes.outOfRange ? undefined : records };
         });
       }),
     [Symbol.dispose]() {

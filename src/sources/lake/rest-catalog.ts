@@ -1,5 +1,5 @@
 import { isRecord } from "../../base/checks.js";
-import { assertNever, JobError, reworded } from "../../base/errors.js";
+import { assertNever, JobError, orError, reworded } from "../../base/errors.js";
 import {
   type HttpAnswer,
   type HttpEndpoint,
@@ -150,12 +150,12 @@ export function catalogTable(options: CatalogOptions, { namespace, name }: Table
     commit: hinting(async ({ requirements, updates }) => {
       const { at } = await askPlaces();
       const body = `{"requirements":${requirements},"updates":${updates}}`;
-      return await unlessConflict(ask(at, z.unknown(), { body }));
+      return await unlessConflict(() => ask(at, z.unknown(), { body }));
     }),
     create: hinting(async ({ schema, partitionSpec }) => {
       const { tables } = await askPlaces();
       const body = `{"name":${JSON.stringify(name)},"schema":${schema},"partition-spec":${partitionSpec},"properties":{}}`;
-      await unlessConflict(ask(tables, z.unknown(), { body }));
+      await unlessConflict(() => ask(tables, z.unknown(), { body }));
     }),
   };
 
@@ -212,16 +212,8 @@ export function catalogTable(options: CatalogOptions, { namespace, name }: Table
 const shownNames = 10;
 
 /** @returns whether an act was carried out: false where the catalog says that another one came first */
-async function unlessConflict(act: Promise<unknown>): Promise<boolean> {
-  try {
-    await act;
-    return true;
-  } catch (error) {
-    if (error instanceof JobError && error.code === "PLAN_CHANGED") {
-      return false;
-    }
-    throw error;
-  }
+async function unlessConflict(act: () => Promise<unknown>): Promise<boolean> {
+  return !((await orError(act, ({ code }) => code === "PLAN_CHANGED")) instanceof JobError);
 }
 
 function tableOf(answer: z.output<typeof tableAnswer>, catalog: Texts, doing: string): CatalogTable {

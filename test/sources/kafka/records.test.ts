@@ -66,7 +66,7 @@ function visit(
   { from = 0, to = 100 } = {},
 ): { readonly seen: readonly string[]; readonly next: number } {
   const seen: string[] = [];
-  const fetched = { logStart: 0, lastStable: to, aborted, records: Buffer.concat(batches) };
+  const fetched = { logStart: 0, aborted, records: Buffer.concat(batches) };
   const unpack = (): Uint8Array => new Uint8Array(0);
   const next = visitRecords(
     fetched,

@@ -28,7 +28,7 @@ function sourceOf(partitions: readonly Partition[]): Source {
       }),
     offsets: (at) => told(({ first = 0, stable }) => (at === "earliest" ? first : stable)),
     endOfEpoch: (partition, epoch) => Promise.resolve(partitions[partition]?.ends?.[epoch] ?? -1),
-    fetch: () => Promise.resolve({ logStart: 0, lastStable: 0, aborted: [], records: undefined }),
+    fetch: () => Promise.resolve({ logStart: 0, aborted: [], records: undefined }),
     [Symbol.dispose]() {},
   };
   const spool = { folder: "/nowhere", newPath: () => "/nowhere/1" } as Partial<Spool> as Spool;
