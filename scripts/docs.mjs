@@ -95,9 +95,12 @@ function* lines() {
       const isOfPlace = ({ name }) => alike.find(([keys]) => name.startsWith(`${keys}.`))?.[0] === place;
       const shared = all.filter(isOfPlace).filter((each) => isAsElsewhere(each, all));
       const keys = shared.map(({ name }) => name.slice(place.length + 1).split(".")[0]);
-      const classes = [...new Set(shared.map((each) => each.class))];
+      // No run pins its challenger.
+      const classes = new Set(
+        shared.map((each) => (place === "challenger" && each.class === "plan" ? "attempt" : each.class)),
+      );
       const names = [...new Set(keys)].map((key) => `\`${key}\``);
-      yield `| \`${place}.*\` | as \`${other}.*\` | | ${classes.join(", ")} | ${names.join(", ")} and the keys below them: ${how}. |`;
+      yield `| \`${place}.*\` | as \`${other}.*\` | | ${[...classes].join(", ")} | ${names.join(", ")} and the keys below them: ${how}. |`;
     }
   }
 }

@@ -5,42 +5,41 @@ import { quantileOf } from "./profile/column.js";
 type Numbers = Finding["numbers"];
 type Columns = Pick<ComparedColumn, "now" | "nights">;
 
-/** What sentences say of numbers that have moved, by the quantile. */
-const subjects: readonly (readonly [quantile: number, text: string])[] = [
-  [0.5, "median"],
-  [0.1, "a tenth is below"],
-  [0.9, "a tenth is above"],
-];
+/** Quantiles by their names in findings, and what sentences say of them. */
+const quantiles = {
+  median: [0.5, "median"],
+  p10: [0.1, "a tenth is below"],
+  p90: [0.9, "a tenth is above"],
+} as const;
 
 /**
- * The median of numbers, the smallest and the largest one before, and the unit that they may be in; or another quantile, where
- * the median is as usual. None of other values, and where all are as usual.
+ * The median of numbers, or another quantile where only that one has moved, the smallest and the largest one before, and the
+ * unit that the numbers may be in. None of other values, and none where nothing has ever moved.
  */
 export function mediansOf({ now, nights }: Columns): Numbers {
-  const all = subjects.flatMap(([quantile]) => {
-    const value = quantileOf(now, quantile);
-    const before = nights.flatMap(({ column }) => quantileOf(column, quantile) ?? []);
+  const all = Object.entries(quantiles).flatMap(([name, [share]]) => {
+    const value = quantileOf(now, share);
+    const before = nights.flatMap(({ column }) => quantileOf(column, share) ?? []);
     const [low, high] = [Math.min(...before), Math.max(...before)];
-    return value === undefined || before.length === 0 ? [] : [{ quantile, median: value, low, high }];
+    return value === undefined || before.length === 0 ? [] : [{ name, value, low, high }];
   });
-  const moved = all.find(({ median, low, high }) => median < low || median > high);
-  const middle = all.find(({ low, high }) => low < high);
-  const { quantile, ...numbers } = moved ?? middle ?? { quantile: 0.5 };
-  return { ...numbers, ...(quantile === 0.5 ? {} : { quantile }), ...unitOf({ now, nights }) };
+  const named =
+    all.find(({ value, low, high }) => value < low || value > high) ?? all.find(({ low, high }) => low < high);
+  return { ...(named && { [named.name]: named.value, low: named.low, high: named.high }), ...unitOf({ now, nights }) };
 }
 
 /** "median 4.05, usually 4050 (÷1000: thousands?)"; undefined: there is none. @param word before the numbers of earlier runs */
-export function mediansText(
-  { quantile = 0.5, median, low = 0, high = 0, unit }: Numbers,
-  word: string,
-): string | undefined {
-  if (median === undefined) {
-    return undefined;
+export function mediansText(numbers: Numbers, word: string): string | undefined {
+  const { low = 0, high = 0, unit } = numbers;
+  for (const [name, [, text]] of Object.entries(quantiles)) {
+    const value = numbers[name];
+    if (value !== undefined) {
+      const digits = digitsApart(value, Number(value) > Number(high) ? high : low);
+      const named = unit === undefined ? "" : ` (${unit})`;
+      return `${text} ${shown(value, digits)}, ${word} ${rangeText([Number(low), Number(high)], (each) => shown(each, digits))}${named}`;
+    }
   }
-  const digits = digitsApart(median, Number(median) > Number(high) ? high : low);
-  const named = unit === undefined ? "" : ` (${unit})`;
-  const what = subjects.find(([each]) => each === quantile)?.[1];
-  return `${what} ${shown(median, digits)}, ${word} ${rangeText([Number(low), Number(high)], (value) => shown(value, digits))}${named}`;
+  return undefined;
 }
 
 /** Factors between units that are confused, with what they may mean, and what their inverses may. */

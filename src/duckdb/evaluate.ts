@@ -162,8 +162,8 @@ async function labelsOf(
     await refuseTexts(join, label, isNumber(shared) ? numberSql : read, hint);
   } else if (predicted === "utf8") {
     const column = quoteName(prediction);
-    const [[found] = []] = await rowsOf(join, `SELECT count(${column}) = 0 OR count(${read(column)}) > 0 FROM a`);
-    canEqual = found === true;
+    const [[areRead] = []] = await rowsOf(join, `SELECT count(${column}) = 0 OR count(${read(column)}) > 0 FROM a`);
+    canEqual = areRead === true;
   }
   if (!canEqual) {
     const found = `a prediction is ${showType(predicted)}, a label ${showType(labelled)}`;

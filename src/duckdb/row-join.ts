@@ -299,24 +299,24 @@ export async function sharedKey(join: RowJoin, key: readonly string[]): Promise<
       const isText =
         (both === "VARCHAR" && floats.length > 0) ||
         ([inA, inB].includes("a number") && [a, b].join() === "VARCHAR,VARCHAR");
+      const refusal = (reason: string): JobError =>
+        new JobError("USAGE", `comparing the rows: key column ${name} is ${inA} in A and ${inB} in B: ${reason}`, {
+          hint: "compare tables or folders in which it has the same type, or name other columns with --key",
+        });
+      if (isText) {
+        throw refusal("equal numbers may have different texts");
+      }
       // A larger float may have been any number that is rounded to it.
       const most = `2 ** ${floats.includes("FLOAT") ? 24 : 53}`;
       const isLarge = `abs(${value}::DOUBLE) > ${most} AND isfinite(${value}::DOUBLE)`;
       for (const [side, type] of [["a", a] as const, ["b", b] as const]) {
         const [[inexact] = []] = await rowsOf(
           join,
-          `SELECT any_value(${value}::VARCHAR) FROM ${side} WHERE ${floats.length === 1 && !isText ? isLarge : "false"}
+          `SELECT any_value(${value}::VARCHAR) FROM ${side} WHERE ${floats.length === 1 ? isLarge : "false"}
             OR try(CAST(CAST(${value} AS ${both}) AS ${type})) IS DISTINCT FROM ${value}`,
         );
-        if (isText || typeof inexact === "string") {
-          const reason = isText ? "equal numbers may have different texts" : `${String(inexact)} would be rounded`;
-          throw new JobError(
-            "USAGE",
-            `comparing the rows: key column ${name} is ${inA} in A and ${inB} in B: ${reason}`,
-            {
-              hint: "compare tables or folders in which it has the same type, or name other columns with --key",
-            },
-          );
+        if (typeof inexact === "string") {
+          throw refusal(`${inexact} would be rounded`);
         }
       }
       return `CAST(${value} AS ${both})`;

@@ -10,7 +10,13 @@ import { unpackSnappy, unpackZstdBlocks } from "../formats/codecs.js";
 import type { LakeTools } from "../sources/lake/source.js";
 import type { ParquetOptions } from "../formats/parquet/duckdb.js";
 import { readFooter } from "../formats/parquet/footer.js";
-import type { GoldenReader, RowJoiner, StoredRowsReader, StoredRowsRequest } from "../flow/opened-job.js";
+import {
+  type GoldenReader,
+  type RowJoiner,
+  type StoredRowsReader,
+  type StoredRowsRequest,
+  silentLog,
+} from "../flow/opened-job.js";
 import { JobError, messageOf } from "../base/errors.js";
 import { openSpool, spoolRoot } from "../base/spool.js";
 import { attemptServices } from "./attempt.js";
@@ -57,8 +63,7 @@ export function unpackAvro(codec: string, packed: Buffer, mostBytes: number): Ui
 
 /** Opens a DuckDB that joins files of these folders, and spills what does not fit in memory. */
 export async function openRowJoin({ folders, threads, memoryBytes }: JoinOptions): Promise<RowJoiner> {
-  const log = { info() {}, warn() {}, debug() {} };
-  const { writer, isDead } = attemptServices({ retry: { max_seconds: 0 } }, log, new AbortController().signal);
+  const { writer, isDead } = attemptServices({ retry: { max_seconds: 0 } }, silentLog, new AbortController().signal);
   const root = spoolRoot(process.cwd(), undefined);
   const spool = openSpool({ root, writer, use: "keys", isDead, maxBytes: Number.POSITIVE_INFINITY });
   await spool.prepare();

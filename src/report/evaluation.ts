@@ -14,9 +14,14 @@ export interface Evaluation {
 
 const called: Readonly<Record<string, string>> = { auc: "AUC", log_loss: "log loss", mae: "MAE", rmse: "RMSE" };
 
-/** An evaluation as tables, the columns of whose first cells are texts, and notes on it: for the terminal and for a page. */
+/** An evaluation for the terminal and for a page: tables, and notes below them. */
 export interface ShownEvaluation {
-  readonly tables: readonly { readonly title: string; readonly texts: number; readonly rows: readonly string[][] }[];
+  readonly tables: readonly {
+    readonly title: string;
+    /** How many columns are texts: the first ones. The others are numbers. */
+    readonly textColumns: number;
+    readonly rows: readonly string[][];
+  }[];
   readonly notes: readonly string[];
 }
 
@@ -44,7 +49,7 @@ export function showEvaluation({ labels, label, threshold, nights }: Evaluation)
   const from = judged[0]?.kind === "classes" ? `; precision and recall from ${threshold} on` : "";
   const figures = {
     title: `${judged[0]?.prediction} judged by ${label} in ${labels}${from}`,
-    texts: used.slice(0, 3).filter(Boolean).length,
+    textColumns: used.slice(0, 3).filter(Boolean).length,
     rows: [head, ...lines].map((line) => line.filter((_, column) => used[column])),
   };
 
@@ -54,7 +59,7 @@ export function showEvaluation({ labels, label, threshold, nights }: Evaluation)
     const title = ["calibration by decile", last?.night, nameOf(model)].filter(Boolean).join(" ");
     return bins.length === 0
       ? []
-      : [{ title, texts: 0, rows: [["mean score", "share of the class", "rows"], ...bins] }];
+      : [{ title, textColumns: 0, rows: [["mean score", "share of the class", "rows"], ...bins] }];
   });
 
   const repeated = Math.max(...judged.map((model) => model.keys_with_several_labels));
@@ -73,8 +78,8 @@ export function showEvaluation({ labels, label, threshold, nights }: Evaluation)
 
 export function evaluationText(evaluation: Evaluation, width: number | undefined): string[] {
   const { tables, notes } = showEvaluation(evaluation);
-  const lines = tables.flatMap(({ title, texts, rows }) => {
-    const right = rows[0]?.map((_, column) => column).slice(texts) ?? [];
+  const lines = tables.flatMap(({ title, textColumns, rows }) => {
+    const right = rows[0]?.map((_, column) => column).slice(textColumns) ?? [];
     return [title].concat(fitTable(rows, { right, width }));
   });
   return [...lines, ...notes];

@@ -124,8 +124,8 @@ function startAfter(
  * @param held the held run, or the unfinished erasure, that it takes the place of. If a person has approved it meanwhile,
  * no run takes its place, and this attempt publishes it.
  */
-async function startRun(given: OpenedJob, runId: RunId, held?: RunSink): Promise<RunReport> {
-  const opened = { ...given, input: await readableInput(given) };
+async function startRun(asked: OpenedJob, runId: RunId, held?: RunSink): Promise<RunReport> {
+  const opened = { ...asked, input: await readableInput(asked) };
   const { job, sink, input, models, attempt, reporter } = opened;
   const { log, record } = reporter;
   recordLateness(sink, attempt, reporter, runId);
@@ -227,7 +227,10 @@ async function claimRange(
   return from === changes.from && to === changes.to ? undefined : { from, to };
 }
 
-/** Refuses a plan of other rows than the chain has for its run; a note of the chain that is gone is stored again. @throws JobError OUTPUT_DAMAGED */
+/**
+ * Refuses a plan of other rows than the chain has for its run; a note of the chain that is gone is stored again.
+ * @throws JobError OUTPUT_DAMAGED
+ */
 async function requireRange({ input: { chain }, attempt }: OpenedJob, { plan }: StoredPlan): Promise<void> {
   const { changes } = plan.input;
   if (changes?.from === null && chain !== undefined && chain.to !== null) {

@@ -29,8 +29,7 @@ export async function compareColumns(
   { names, ...request }: Omit<JoinRequest, "columns"> & { readonly names?: typeof modelNames },
 ): Promise<Agreement> {
   const { compared, apart } = matchColumns(a, b, names);
-  const found = await joiner.compare({ ...request, columns: compared });
-  return { ...found, apart, tolerance: request.tolerance };
+  return { ...(await joiner.compare({ ...request, columns: compared })), apart, tolerance: request.tolerance };
 }
 
 /** One side of a difference. */

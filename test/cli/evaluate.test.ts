@@ -85,6 +85,7 @@ test("evaluate judges the challenger on the same rows, and keeps the champion's 
     await writeSpec(scratch.path, fixtureNamed("cancer-logistic"), {
       commit_rows: 40,
       model: { outputs },
+      params: { source: "../crm" },
       ...overrides,
     });
   const challenger = { path: shifted, outputs };
@@ -97,6 +98,7 @@ test("evaluate judges the challenger on the same rows, and keeps the champion's 
   const labels = join(scratch.path, "labels.parquet");
   await query(`COPY (SELECT id, label AS truth FROM read_parquet('${scratch.path}/out/*.parquet')) TO '${labels}'`);
   const asked = ["evaluate", spec, "--labels", labels, "--label", "truth", "--prediction", "p"];
+  asked.push("--param", "source=../crm"); // no range of dates
   const both = await runHere(asked);
   expect([both.code, both.stderr]).toEqual([0, ""]);
   expect(both.stdout).toMatch(/calibration by decile champion\n[^]*calibration by decile challenger\n/);

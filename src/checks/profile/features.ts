@@ -127,22 +127,14 @@ interface PlannedInput {
   readonly width: number | undefined;
 }
 
-/** Those of a plan, which has thousands of batches. */
-const known = new WeakMap<readonly FeatureColumn[], readonly PlannedInput[]>();
-
-/** The inputs that the plan has columns of, in its order. */
-function plannedInputs(columns: readonly FeatureColumn[]): readonly PlannedInput[] {
-  const before = known.get(columns);
-  if (before !== undefined) {
-    return before;
+/** The inputs that the plan has columns of, in its order. All columns of an input are of one kind. */
+function plannedInputs(columns: readonly FeatureColumn[]): PlannedInput[] {
+  const inputs = new Map<number, PlannedInput>();
+  for (const { input, type, kind, place } of columns) {
+    const width = kind === "vector" ? undefined : Math.max(inputs.get(input)?.width ?? 0, place + 1);
+    inputs.set(input, { input, type, width });
   }
-  const inputs = [...new Set(columns.map(({ input }) => input))].map((input): PlannedInput => {
-    const own = columns.filter((column) => column.input === input);
-    const [{ type, kind }] = own as [FeatureColumn];
-    return { input, type, width: kind === "vector" ? undefined : Math.max(...own.map(({ place }) => place)) + 1 };
-  });
-  known.set(columns, inputs);
-  return inputs;
+  return [...inputs.values()];
 }
 
 /** Copies the first elements of some rows, so many each. */

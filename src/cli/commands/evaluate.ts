@@ -6,7 +6,7 @@ import { openLoaded } from "../../job/open.js";
 import { type JobOptions, oneGroup, parquetFolder, readSpec, readSpecOnce } from "../../job/reading.js";
 import { writeReport } from "../../job/reporting.js";
 import type { EvaluatedNight } from "../../checks/evaluation.js";
-import { findRange, rangeValues, stepOf } from "../../run/series/backfill.js";
+import { findRange, hasRange, rangeValues, stepOf } from "../../run/series/backfill.js";
 import type { Plan } from "../../run/plan/plan.js";
 import { modelNames } from "../../checks/agreement.js";
 import { evaluationJson, evaluationMetrics, evaluationText, showEvaluation } from "../../report/evaluation.js";
@@ -107,7 +107,7 @@ async function nightsOf(
   spec: string,
   { param }: JobOptions,
 ): Promise<readonly { readonly night: string; readonly load: () => LoadedSpec }[]> {
-  if (!param.some((value) => value.includes(".."))) {
+  if (!hasRange(param)) {
     const loaded = await ofLastRun(await readSpec(spec, { param }), spec);
     return [{ night: "", load: () => loaded }];
   }

@@ -136,7 +136,7 @@ function tableDifference({ table: planned, changes }: Plan["input"], now: JobSpe
 
 /** Columns in any order are the same. */
 function inOrder(columns: Readonly<Record<string, string>> = {}): readonly (readonly [string, string])[] {
-  return Object.entries(columns).toSorted(([one], [other]) => (one < other ? -1 : 1));
+  return Object.entries(columns).toSorted(([left], [right]) => (left < right ? -1 : 1));
 }
 
 function compareChecks({ golden, profile, slices, sql = {} }: PlannedChecks, checks: ChecksSpec): string[] {

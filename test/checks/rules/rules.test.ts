@@ -578,6 +578,13 @@ test.each<[string, Tonight, RegExp]>([
   expect(checkOf(first).say(first, { dateOf: (runId) => runId })).toMatch(text);
 });
 
+test("a finding names the quantile that has moved", () => {
+  const tail = normals(rows, { mean: 40, deviation: 9 }).map((age) => Math.max(age, 36));
+  const [{ numbers } = expect.fail()] = resultsOf({ features: { age: numbersProfile(tail) } });
+  expect(numbers).toMatchObject({ p10: expect.closeTo(36, 0), low: expect.any(Number), high: expect.any(Number) });
+  expect(numbers).not.toHaveProperty("median");
+});
+
 test("a sentence has no median of a column whose quantiles are as usual, and no distance of thousands of times", () => {
   const flags = (ones: number): ColumnProfile =>
     numbersProfile(Array.from({ length: rows }, (_, row) => (row < ones ? 1 : 0)));
