@@ -69,7 +69,7 @@ async function connectSocket({ host, port, tls, timeoutMs, signal }: ConnectionO
   const socket =
     tls === undefined
       ? connectPlain({ host, port, noDelay: true })
-      : connectTls({ host, port, ...(servername === undefined ? {} : { servername }), ...given(tls) });
+      : connectTls({ host, port, ...(servername === undefined ? {} : { servername }), ...withoutGaps(tls) });
   addAbortSignal(signal, socket);
   return await new Promise((resolve, reject) => {
     // While it is open, too: one that is not used for so long is opened anew.
@@ -85,7 +85,7 @@ async function connectSocket({ host, port, tls, timeoutMs, signal }: ConnectionO
   });
 }
 
-function given({ ca, cert, key }: KafkaTls): { ca?: string; cert?: string; key?: string } {
+function withoutGaps({ ca, cert, key }: KafkaTls): { ca?: string; cert?: string; key?: string } {
   return {
     ...(ca === undefined ? {} : { ca }),
     ...(cert === undefined ? {} : { cert }),

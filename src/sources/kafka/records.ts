@@ -180,11 +180,13 @@ function controlType(body: Buffer): number {
   return body.readInt16BE(at + 2);
 }
 
-/** Tables of CRC-32C (RFC 3720), for four bytes at once. */
-const tables = crcTables();
+/** Tables of CRC-32C (RFC 3720), for eight bytes at once. */
+const [t0, t1, t2, t3, t4, t5, t6, t7] = crcTables();
 
-function crcTables(): Uint32Array[] {
-  const first = new Uint32Array(256);
+type Tables = [Int32Array, Int32Array, Int32Array, Int32Array, Int32Array, Int32Array, Int32Array, Int32Array];
+
+function crcTables(): Tables {
+  const first = new Int32Array(256);
   for (let byte = 0; byte < 256; byte += 1) {
     let value = byte;
     for (let bit = 0; bit < 8; bit += 1) {
@@ -193,31 +195,40 @@ function crcTables(): Uint32Array[] {
     first[byte] = value;
   }
   const all = [first];
-  for (let table = 1; table < 4; table += 1) {
-    const before = all[table - 1] as Uint32Array;
+  for (let table = 1; table < 8; table += 1) {
+    const before = all[table - 1] as Int32Array;
     all.push(before.map((value) => (value >>> 8) ^ (first[value & 255] as number)));
   }
-  return all;
+  return all as Tables;
 }
 
 function crc32c(bytes: Buffer, start: number, end: number): number {
-  const [first, second, third, fourth] = tables as [Uint32Array, Uint32Array, Uint32Array, Uint32Array];
   let value = -1;
   let at = start;
-  for (; at + 4 <= end; at += 4) {
-    value ^=
-      (bytes[at] as number) |
-      ((bytes[at + 1] as number) << 8) |
-      ((bytes[at + 2] as number) << 16) |
-      ((bytes[at + 3] as number) << 24);
+  for (; at + 8 <= end; at += 8) {
+    value ^= wordAt(bytes, at);
+    const next = wordAt(bytes, at + 4);
     value =
-      (fourth[value & 255] as number) ^
-      (third[(value >>> 8) & 255] as number) ^
-      (second[(value >>> 16) & 255] as number) ^
-      (first[value >>> 24] as number);
+      (t7[value & 255] as number) ^
+      (t6[(value >>> 8) & 255] as number) ^
+      (t5[(value >>> 16) & 255] as number) ^
+      (t4[value >>> 24] as number) ^
+      (t3[next & 255] as number) ^
+      (t2[(next >>> 8) & 255] as number) ^
+      (t1[(next >>> 16) & 255] as number) ^
+      (t0[next >>> 24] as number);
   }
   for (; at < end; at += 1) {
-    value = (first[(value ^ (bytes[at] as number)) & 255] as number) ^ (value >>> 8);
+    value = (t0[(value ^ (bytes[at] as number)) & 255] as number) ^ (value >>> 8);
   }
   return ~value >>> 0;
+}
+
+function wordAt(bytes: Buffer, at: number): number {
+  return (
+    (bytes[at] as number) |
+    ((bytes[at + 1] as number) << 8) |
+    ((bytes[at + 2] as number) << 16) |
+    ((bytes[at + 3] as number) << 24)
+  );
 }
