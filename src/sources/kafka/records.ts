@@ -4,6 +4,7 @@ import type { FetchedRecords } from "./cluster.js";
 
 /** Takes the committed records, in the order of their offsets. Bytes [keyStart, keyEnd) are the key, and so on; -1: null. */
 export interface RecordVisitor {
+  /** Returns whether it has as many that they should be taken from it before others come. */
   record(
     bytes: Buffer,
     offset: number,
@@ -12,7 +13,7 @@ export interface RecordVisitor {
     keyEnd: number,
     valueStart: number,
     valueEnd: number,
-  ): void;
+  ): boolean;
 }
 
 export type Codec = "gzip" | "snappy" | "lz4" | "zstd";
@@ -31,14 +32,15 @@ const abortMarker = 0;
 
 /**
  * Visits the committed records of offsets from `from` up to `to`; those of aborted transactions and control records are
- * passed over. Returns the offset that comes after the last whole batch; `from`: there is no whole one.
+ * passed over. Yields the offset that it has reached after each whole batch, of which one at a time is unpacked, and where
+ * the visitor has many records.
  * @throws RangeError for bytes that are damaged
  */
-export function visitRecords(
+export function* visitRecords(
   { records = Buffer.alloc(0), aborted }: FetchedRecords,
   { from, to, unpack }: { readonly from: number; readonly to: number; readonly unpack: Unpack },
   visitor: RecordVisitor,
-): number {
+): Generator<number> {
   const starts = aborted.toSorted((one, other) => one.first - other.first);
   const undone = new Set<bigint>();
   let next = from;
@@ -78,7 +80,7 @@ export function visitRecords(
       const packed = records.subarray(at + headBytes, end);
       const body = codec === undefined ? packed : asBuffer(unpack(codec, packed, mostBatchBytes));
       const appended = (attributes & attribute.appendTime) !== 0;
-      visitBatch(body, visitor, {
+      yield* visitBatch(body, visitor, {
         count: records.readInt32BE(at + 57),
         base,
         last,
@@ -89,9 +91,9 @@ export function visitRecords(
       });
     }
     next = Math.max(next, last + 1);
+    yield next;
     at = end;
   }
-  return next;
 }
 
 function asBuffer(bytes: Uint8Array): Buffer {
@@ -109,11 +111,11 @@ interface BatchPlace {
   readonly to: number;
 }
 
-function visitBatch(
+function* visitBatch(
   body: Buffer,
   visitor: RecordVisitor,
   { count, base, last, firstMs, appendedMs, from, to }: BatchPlace,
-): void {
+): Generator<number> {
   let at = 0;
   let due = base;
   const varint = (): number => {
@@ -153,8 +155,9 @@ function visitBatch(
     if (!(at <= end)) {
       throw new RangeError(`the record of offset ${offset} is shorter than its key and value`);
     }
-    if (offset >= from && offset < to) {
-      visitor.record(body, offset, appendedMs ?? timestampMs, keyStart, keyEnd, valueStart, at);
+    const isWanted = offset >= from && offset < to;
+    if (isWanted && visitor.record(body, offset, appendedMs ?? timestampMs, keyStart, keyEnd, valueStart, at)) {
+      yield due;
     }
     at = end;
   }

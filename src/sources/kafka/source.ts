@@ -334,31 +334,28 @@ async function fetchShard(options: TopicOptions, { partition, from, to }: ShardP
           : `partition ${partition} has no offset ${next} any more`,
       );
     }
-    const reached = readRecords(topic, partition, () => visitRecords(fetched, { from: next, to, unpack }, rows));
-    if (reached === next) {
-      throw new JobError(
-        "SHARD_CORRUPT",
-        `reading topic ${topic}: partition ${partition}: no whole batch at offset ${next}`,
-      );
+    const start = next;
+    try {
+      for (const reached of visitRecords(fetched, { from: start, to, unpack }, rows)) {
+        next = Math.min(to, reached);
+        rows.fillTo(next);
+        for (const batch of rows.take(next === to)) {
+          await writer.write(batch);
+        }
+      }
+    } catch (error) {
+      throw error instanceof RangeError ? corrupt(topic, partition, messageOf(error), error) : error;
     }
-    next = Math.min(to, reached);
-    rows.fillTo(next);
-    for (const batch of rows.take(next === to)) {
-      await writer.write(batch);
+    if (next === start) {
+      throw corrupt(topic, partition, `no whole batch at offset ${next}`);
     }
   }
   await writer.end();
 }
 
-function readRecords(topic: string, partition: number, work: () => number): number {
-  try {
-    return work();
-  } catch (error) {
-    throw error instanceof RangeError
-      ? new JobError("SHARD_CORRUPT", `reading topic ${topic}: partition ${partition}: ${messageOf(error)}`, {
-          hint: "the broker's copy is damaged, or of a kind that is not read",
-          cause: error,
-        })
-      : error;
-  }
+function corrupt(topic: string, partition: number, found: string, cause?: unknown): JobError {
+  return new JobError("SHARD_CORRUPT", `reading topic ${topic}: partition ${partition}: ${found}`, {
+    hint: "the broker's copy is damaged, or of a kind that is not read",
+    cause,
+  });
 }
