@@ -1,4 +1,4 @@
-import { readdir, writeFile } from "node:fs/promises";
+import { readdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { runCli, runCommand } from "../support/cli.js";
@@ -294,6 +294,26 @@ describe.skipIf(missing !== undefined)(`runs with input.since of a topic${skippe
     expect(await run(spec)).toMatchObject({ code: 0, report: { rows_scored: 20 } });
     expect(await run(spec)).toMatchObject({ code: 0, report: { status: "nothing_new" } });
     expect(await allScored()).toEqual(await committed("growing"));
+  });
+
+  test("tell a group and the metrics how far they have read", async () => {
+    await broker.act("create", "watched", 2, {});
+    await broker.act("send", "watched", 0, values(0, 30));
+    await broker.act("send", "watched", 1, values(30, 5));
+    const metrics = join(scratch.path, "metrics.prom");
+    const spec = await writeJob("watched", since, { report: { metrics } }, { group: "scorers" });
+    const gauges = async (name: string): Promise<string | undefined> =>
+      new RegExp(`^infer_batch_${name}\\{.*\\} (.*)$`, "m").exec(await readFile(metrics, "utf8"))?.[1];
+    expect(await run(spec)).toMatchObject({ code: 0 });
+    expect(await broker.act("group", "scorers", "watched")).toEqual({ 0: 30, 1: 5 });
+    expect(await gauges("input_lag_rows")).toBe("0");
+    const times = (await broker.read("watched")).map(([, , , , timeMs]) => timeMs);
+    expect(Number(await gauges("input_newest_timestamp_seconds"))).toBe(Math.max(...times) / 1000);
+    await broker.act("send", "watched", 1, values(35, 7));
+    expect(await run(spec)).toMatchObject({ code: 0, report: { rows_scored: 7 } });
+    expect(await broker.act("group", "scorers", "watched")).toEqual({ 0: 30, 1: 12 });
+    expect(await run(spec)).toMatchObject({ code: 0, report: { status: "nothing_new" } });
+    expect(await gauges("input_lag_rows")).toBe("0");
   });
 
   test.skipIf(!torture)(

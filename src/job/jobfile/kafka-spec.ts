@@ -8,6 +8,7 @@ export interface KafkaSpec {
   readonly topic: string;
   /** The fields of values, which are JSON objects, and the types of the columns that they become. */
   readonly columns: Readonly<Record<string, KafkaColumnType>>;
+  readonly group?: string | undefined;
   readonly tls?: true | KafkaTlsSpec | undefined;
   readonly sasl?: KafkaSaslSpec | undefined;
 }
@@ -75,6 +76,9 @@ export const kafka = z
       .describe(
         "Fields of the values, which are JSON objects, and their types. There are also _key, _timestamp, _offset and _partition.",
       ),
+    group: text
+      .optional()
+      .describe("Consumer group whose offsets show monitors how far published runs have read. Runs do not read them."),
     tls: z
       .union([z.literal(true), tlsFiles])
       .optional()

@@ -36,6 +36,8 @@ const batchBytes = 8 * 1024 * 1024;
 
 /** Makes rows of records: row i is that of offset `from + i`, whether there is such a record or not. */
 export interface RecordRows extends RecordVisitor {
+  /** The time of the newest record, in milliseconds since 1970; -1: none has one. */
+  readonly newestMs: number;
   /** Ends the rows before an offset. */
   fillTo(offset: number): void;
   /** Takes the rows that were ended, in batches of which the last one is shorter. */
@@ -49,7 +51,7 @@ export function recordRows(columns: KafkaSpec["columns"], partition: number, fro
   const ended: OutputRows[] = [];
   let builders = values.map(([, type]) => buildersOf[type]());
   let own = ownBuilders();
-  let [batchStart, next, bytesOfBatch] = [from, from, 0];
+  let [batchStart, next, bytesOfBatch, newestMs] = [from, from, 0, -1];
 
   const end = (): void => {
     const rowCount = next - batchStart;
@@ -98,12 +100,16 @@ export function recordRows(columns: KafkaSpec["columns"], partition: number, fro
     }
   };
   return {
+    get newestMs() {
+      return newestMs;
+    },
     record(bytes, offset, timestampMs, keyStart, keyEnd, valueStart, valueEnd) {
       fillTo(offset);
       const row = next - batchStart;
       own.place(row, offset, partition);
       if (timestampMs >= 0 && Number.isSafeInteger(timestampMs * 1000)) {
         own.timestamp.set(row, timestampMs * 1000);
+        newestMs = Math.max(newestMs, timestampMs);
       }
       if (keyStart >= 0) {
         own.key.setBytes(row, bytes, keyStart, keyEnd);
