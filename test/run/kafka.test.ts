@@ -179,6 +179,33 @@ describe.skipIf(missing !== undefined)(`a topic of Kafka${skipped}`, () => {
     expect(await rejectsIn("computed")).toEqual([...bad, expect.stringMatching(/^11 expression_failed: x = 0.1/)]);
   });
 
+  test("has headers as columns", async () => {
+    await broker.act("create", "headed", 1, {});
+    const [value] = values(0, 1)[0]?.slice(1) as [string];
+    const hex = (text: string): string => Buffer.from(text).toString("hex");
+    await broker.act("send", "headed", 0, [
+      ["a", value, ["trace", hex("t1 é")], ["other", hex("x")]],
+      ["b", value, ["trace", hex("t2")], ["trace", hex("t3")], ["é", "ff00"]],
+      ["c", value, ["trace", hex("t4")], ["trace", null], ["é", ""]],
+      ["d", value],
+    ] satisfies SentRecord[]);
+    const headers = { trace_id: "trace", raw: "é" };
+    const output = { columns: ["_key", "trace_id", "raw"], parquet: { path: "out" } };
+    const ran = await run(await writeJob("headed", {}, { output }, { headers }));
+    expect(ran, ran.stderr).toMatchObject({ code: 0, report: { rows_scored: 4 } });
+    const rows = await outputRows(join(scratch.path, "out"));
+    expect(rows.map(({ _key, trace_id, raw }) => [_key, trace_id, raw])).toEqual([
+      ["a", "t1 é", null],
+      ["b", "t3", "\\xff00"],
+      ["c", null, ""],
+      ["d", null, null],
+    ]);
+    const changed = await run(await writeJob("headed", {}, { output }, { headers: { ...headers, raw: "other" } }));
+    expect(changed).toMatchObject({ code: 66, report: { code: "PLAN_CHANGED" } });
+    const twice = await run(await writeJob("headed", {}, { output }, { headers: { X: "other" } }));
+    expect(twice).toMatchObject({ code: 64, report: { code: "SPEC_INVALID" } });
+  });
+
   test.each(["gzip", "snappy", "lz4", "zstd"])("may be packed with %s, by a client or the broker", async (codec) => {
     const topic = `packed-${codec}`;
     await broker.act("create", topic, 2, {});

@@ -3,14 +3,14 @@ import { open as openFile, readFile, rm } from "node:fs/promises";
 import type { OutputRows } from "../../columns/types.js";
 import type { ListedShard } from "../../run/plan/compare.js";
 import type { Changes, InputState, PinnedTable } from "../../run/plan/plan.js";
-import { type KafkaSpec, topicUri } from "../../job/jobfile/kafka-spec.js";
+import { fieldTexts, topicUri } from "../../job/jobfile/kafka-spec.js";
 import { JobError, messageOf } from "../../base/errors.js";
 import { type Spool, withSpoolErrors } from "../../base/spool.js";
 import { writeAll } from "../../base/write-all.js";
 import type { Listing, OpenShard, Source, WantedInput } from "../source.js";
 import type { Cluster } from "./cluster.js";
 import { type Unpack, visitRecords } from "./records.js";
-import { recordRows, topicColumns } from "./rows.js";
+import { recordRows, topicColumns, type TopicFields } from "./rows.js";
 
 /*
  * A topic as a source. A shard is a range of offsets of a partition; row i of it is offset `from + i`. An offset that has no
@@ -34,7 +34,7 @@ export interface ArrowWriter {
 
 export interface TopicOptions {
   readonly topic: string;
-  readonly columns: KafkaSpec["columns"];
+  readonly fields: TopicFields;
   readonly cluster: Cluster;
   /** The consumer group that published offsets are committed to; undefined: none is. */
   readonly group: string | undefined;
@@ -212,7 +212,7 @@ async function recordBytes(
 }
 
 function listingOf(
-  { topic, columns, spool }: TopicOptions,
+  { topic, fields, spool }: TopicOptions,
   pinned: PinnedTopic,
   { table, changes }: WantedInput,
 ): Listing {
@@ -245,7 +245,7 @@ function listingOf(
     format: "kafka",
     version: JSON.stringify(pinned),
     removedRows: 0,
-    fields: columns,
+    fields: fieldTexts(fields),
   };
   const range: Changes | undefined = changes && { ...changes, to: JSON.stringify(position) };
   return {
@@ -326,7 +326,7 @@ function openRecords(
  * Returns the time of the newest record, or -1.
  */
 async function fetchShard(options: TopicOptions, { partition, from, to }: ShardPlace, path: string): Promise<number> {
-  const { cluster, columns, topic, unpack, writeArrow } = options;
+  const { cluster, fields, topic, unpack, writeArrow } = options;
   await using file = await openFile(path, "wx", 0o600);
   let at = 0;
   const writer = writeArrow(async (chunks) => {
@@ -334,8 +334,8 @@ async function fetchShard(options: TopicOptions, { partition, from, to }: ShardP
     await writeAll(file, bytes, at);
     at += bytes.length;
   });
-  await writer.begin(topicColumns(columns));
-  const rows = recordRows(columns, partition, from);
+  await writer.begin(topicColumns(fields));
+  const rows = recordRows(fields, partition, from);
   for (let next = from; next < to; ) {
     const fetched = await cluster.fetch(partition, next, fetchBytes);
     if (fetched.records === undefined || fetched.logStart > next) {

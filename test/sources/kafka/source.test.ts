@@ -34,7 +34,15 @@ function sourceOf(partitions: readonly Partition[]): Source {
   };
   const spool = { folder: "/nowhere", newPath: () => "/nowhere/1" } as Partial<Spool> as Spool;
   const [unpack, writeArrow] = [() => new Uint8Array(0), () => expect.unreachable()];
-  return topicSource({} as Source, { topic: "t", columns: {}, cluster, group: "g", spool, unpack, writeArrow });
+  return topicSource({} as Source, {
+    topic: "t",
+    fields: { columns: {} },
+    cluster,
+    group: "g",
+    spool,
+    unpack,
+    writeArrow,
+  });
 }
 
 async function since(source: Source, from: string | null, onRewrite: "fail" | "new_files" = "fail"): Promise<Listing> {
