@@ -5,7 +5,7 @@ import { json } from "node:stream/consumers";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { runCli, runCommand } from "../support/cli.js";
 import { scratch } from "../support/job.js";
-import { type Broker, missing, type SentRecord, skipped, startBroker, user } from "../support/kafka.js";
+import { type Broker, missing, type SentRecord, skipped, startBroker, tokenFor, user } from "../support/kafka.js";
 import { writeModel } from "../support/onnx.js";
 import { outputRows } from "../support/output.js";
 import { rejectLines } from "../support/rejects.js";
@@ -286,7 +286,11 @@ describe.skipIf(missing !== undefined)(`a topic of Kafka${skipped}`, () => {
       brokers: [broker.guarded],
       sasl: { mechanism, username: user.name, password: user.password },
     }));
-    const places = [...logins, { brokers: [broker.encrypted], tls: { ca: broker.ca } }];
+    const bearer = (token: string): object => ({
+      brokers: [broker.guarded],
+      sasl: { mechanism: "oauthbearer", token },
+    });
+    const places = [...logins, bearer(tokenFor(600)), { brokers: [broker.encrypted], tls: { ca: broker.ca } }];
     for (const [index, place] of places.entries()) {
       const output = { columns: ["id", "_key", "_offset", "_partition"], parquet: { path: `out${index}` } };
       const ran = await run(await writeJob("guarded", {}, { output }, place));
@@ -298,6 +302,10 @@ describe.skipIf(missing !== undefined)(`a topic of Kafka${skipped}`, () => {
       expect(refused).toMatchObject({ code: 64, report: { code: "PERMISSION" } });
       expect(refused.stderr).not.toContain("another-password");
     }
+    const expired = tokenFor(-30);
+    const late = await run(await writeJob("guarded", {}, {}, bearer(expired)));
+    expect(late, late.stderr).toMatchObject({ code: 64, report: { code: "PERMISSION" } });
+    expect(late.stderr).not.toContain(expired);
     const unencrypted = await run(await writeJob("guarded", {}, {}, { brokers: [broker.encrypted], tls: true }));
     expect(unencrypted).toMatchObject({ code: 64, report: { code: "PERMISSION" } });
   });

@@ -51,6 +51,13 @@ export interface Broker extends AsyncDisposable {
 /** Who may log in to `guarded`. */
 export const user = { name: "alice", password: "a-password-of-tests" };
 
+/** A token that the broker takes for so many seconds. */
+export function tokenFor(seconds: number): string {
+  const now = Math.floor(Date.now() / 1000);
+  const parts = [{ alg: "none" }, { sub: user.name, iat: now - 60, exp: now + seconds }];
+  return `${parts.map((part) => Buffer.from(JSON.stringify(part)).toString("base64url")).join(".")}.`;
+}
+
 export async function startBroker(): Promise<Broker> {
   const folder = mkdtempSync(join(tmpdir(), "infer-batch-kafka-"));
   const ports = [await freePort(), await freePort(), await freePort(), await freePort()];
@@ -132,7 +139,8 @@ advertised.listeners=${listeners},CONTROLLER://${controller}
 controller.listener.names=CONTROLLER
 inter.broker.listener.name=PLAINTEXT
 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,GUARDED:SASL_PLAINTEXT,ENCRYPTED:SSL
-listener.name.guarded.sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512
+listener.name.guarded.sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER
+listener.name.guarded.oauthbearer.sasl.jaas.config=${login}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="broker";
 listener.name.guarded.plain.sasl.jaas.config=${login}.plain.PlainLoginModule required user_${user.name}="${user.password}";
 listener.name.guarded.scram-sha-256.sasl.jaas.config=${login}.scram.ScramLoginModule required;
 listener.name.guarded.scram-sha-512.sasl.jaas.config=${login}.scram.ScramLoginModule required;
