@@ -151,6 +151,7 @@ async function startRun(asked: OpenedJob, runId: RunId, held?: RunSink): Promise
     const { plan } = await planRun(opened, planning);
     // Before the plan is stored: a run that was never planned may be repeated with another model or file.
     await checkGolden(opened, { plan, engine: await loading.engine });
+    await (input.chain?.to === null ? sink.makePlace(plan) : undefined);
     first = await claimRange(input.chain, attempt, plan);
     if (first !== undefined) {
       return undefined;
