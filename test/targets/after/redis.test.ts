@@ -350,7 +350,7 @@ describe.skipIf(missing !== undefined)(`publish.redis${skipped}`, () => {
         await expectCurrent(server, before, nights.folder(date));
       }
       expect(await reader.stop()).toEqual(expected);
-    });
+    }, 900_000);
 
     test("a publication goes on with the part that it was killed in", async () => {
       await fresh();
