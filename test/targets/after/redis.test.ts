@@ -429,6 +429,27 @@ describe.skipIf(missing !== undefined)(`publish.redis${skipped}`, () => {
       expect((await readAll(server))?.run).toBe(first);
     });
 
+    test("a run that was rolled back while it was published to Redis is not current", async () => {
+      await fresh();
+      await using database = await postgres.server().createDatabase();
+      await using proxy = await tcpProxy(server.port);
+      const nights = await nightsInTable(scratch.path, database, "replace", redisOf(`redis://127.0.0.1:${proxy.port}`));
+      const { run_id: first } = await runOf(nights, monday);
+      let stopped: RunningCli | undefined;
+      const late = disturbed(nights, tuesday, proxy, 20_000, (child) => {
+        if (stopped === undefined) {
+          stopped = child;
+          child.kill("SIGSTOP");
+        }
+        return false;
+      });
+      await until(() => stopped !== undefined);
+      await expectEnd(runCli(["rollback", nights.spec]), 0);
+      stopped?.kill("SIGCONT");
+      await expectEnd(late, 0);
+      expect((await readAll(server))?.run).toBe(first);
+    });
+
     test("a rollback that Redis did not follow is finished by the run that is back", async () => {
       await using own = await startRedis("--appendonly", "yes", "--appendfsync", "always");
       await using database = await postgres.server().createDatabase();
