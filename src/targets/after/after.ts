@@ -20,7 +20,7 @@ export interface After {
   /**
    * Publishes the rows of a run that is published at its target, unless those of a newer run are there. Safe to repeat,
    * also at once: it goes on where it was killed, and keeps alive what readers have.
-   * @param isWithdrawn whether a newer run is no longer published
+   * @param isWithdrawn whether a person has rolled a run back
    * @throws JobError NETWORK (75) for what passes, PERMISSION or USAGE (64) for what does not
    */
   publish(run: RunSink, isWithdrawn: (runId: RunId) => Promise<boolean>): Promise<void>;
