@@ -25,6 +25,7 @@ import {
   postgresOutput,
   splitTable,
 } from "./output-spec.js";
+import { type PublishSpec, checkPublish, publish } from "./publish-spec.js";
 import { type ReportSpec, report } from "./report-spec.js";
 import {
   attempt,
@@ -97,6 +98,8 @@ export interface JobSpec {
   readonly checks?: ChecksSpec | undefined;
   /** Default: all rows are scored. */
   readonly reuse?: ReuseSpec | undefined;
+  /** Default: readers find predictions at the target only. */
+  readonly publish?: PublishSpec | undefined;
   readonly report: ReportSpec;
 }
 
@@ -210,6 +213,7 @@ const job = z.strictObject({
     .describe(
       "Rows whose key, features and model are those of the last published run take its prediction; only the others are scored. Adds the column reuse_hash. See reuse.md.",
     ),
+  publish: publish.optional(),
   report: report.prefault({}).meta(attempt),
 });
 
@@ -303,6 +307,7 @@ function checkTarget(spec: GivenJob, refuse: Refuse): void {
   if (spec.reuse !== undefined) {
     checkReuse(spec.reuse, spec.output, refuse);
   }
+  checkPublish(spec.publish ?? {}, spec.input, spec.output, refuse);
 }
 
 function checkReuse({ key }: ReuseSpec, { columns, lineage, postgres }: GivenJob["output"], refuse: Refuse): void {
