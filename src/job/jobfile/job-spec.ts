@@ -26,6 +26,7 @@ import {
   splitTable,
 } from "./output-spec.js";
 import { type ReportSpec, report } from "./report-spec.js";
+import { type ServeSpec, checkServe, serve } from "./serve-spec.js";
 import {
   attempt,
   autoOrCount,
@@ -98,6 +99,8 @@ export interface JobSpec {
   /** Default: all rows are scored. */
   readonly reuse?: ReuseSpec | undefined;
   readonly report: ReportSpec;
+  /** How `serve` answers; it takes no part in runs. */
+  readonly serve: ServeSpec;
 }
 
 interface OutputSpec extends TargetSpecs {
@@ -211,6 +214,10 @@ const job = z.strictObject({
       "Rows whose key, features and model are those of the last published run take its prediction; only the others are scored. Adds the column reuse_hash. See reuse.md.",
     ),
   report: report.prefault({}).meta(attempt),
+  serve: serve
+    .prefault({})
+    .meta(attempt)
+    .describe("How infer-batch serve answers requests over HTTP. Runs ignore it. See serve.md."),
 });
 
 type GivenJob = z.output<typeof job>;
@@ -303,6 +310,7 @@ function checkTarget(spec: GivenJob, refuse: Refuse): void {
   if (spec.reuse !== undefined) {
     checkReuse(spec.reuse, spec.output, refuse);
   }
+  checkServe(spec.serve, spec.output, spec.challenger !== undefined, refuse);
 }
 
 function checkReuse({ key }: ReuseSpec, { columns, lineage, postgres }: GivenJob["output"], refuse: Refuse): void {
