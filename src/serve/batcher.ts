@@ -16,10 +16,11 @@ export interface Batcher {
   /** Rows that wait. */
   readonly waitingRows: number;
   /**
+   * @param rows the numbers that the rows have in their request
    * @param deadlineMs the time, as `nowMs` tells it, from which on nobody waits for the answer
    * @throws RequestError 503 where too many rows wait, 504 after the deadline, 422 for rows that cannot be scored
    */
-  score(columns: ReadonlyMap<string, Column>, rows: number, deadlineMs: number): Promise<ScoredRows>;
+  score(columns: ReadonlyMap<string, Column>, rows: readonly number[], deadlineMs: number): Promise<ScoredRows>;
 }
 
 interface BatcherOptions {
@@ -32,7 +33,7 @@ interface BatcherOptions {
 
 interface Waiting {
   readonly columns: ReadonlyMap<string, Column>;
-  readonly rows: number;
+  readonly rows: readonly number[];
   readonly sinceMs: number;
   resolve: (scored: ScoredRows) => void;
   reject: (error: unknown) => void;
@@ -53,12 +54,12 @@ export function createBatcher({ scorer, batch, queue, nowMs }: BatcherOptions): 
     let rows = 0;
     for (
       let next = waiting[0];
-      next !== undefined && (rows === 0 || rows + next.rows <= batch.rows);
+      next !== undefined && (rows === 0 || rows + next.rows.length <= batch.rows);
       next = waiting[0]
     ) {
       waiting.shift();
       taken.push(next);
-      rows += next.rows;
+      rows += next.rows.length;
     }
     waitingRows -= rows;
     return taken;
@@ -84,21 +85,21 @@ export function createBatcher({ scorer, batch, queue, nowMs }: BatcherOptions): 
       return waitingRows;
     },
     score(columns, rows, deadlineMs) {
-      if (waitingRows > 0 && waitingRows + rows > queue) {
+      if (waitingRows > 0 && waitingRows + rows.length > queue) {
         throw new RequestError(503, `${waitingRows} rows wait for the model`);
       }
       return new Promise((resolve, reject) => {
         const sinceMs = nowMs();
         const entry = { columns, rows, sinceMs, resolve, reject };
         waiting.push(entry);
-        waitingRows += rows;
+        waitingRows += rows.length;
         if (deadlineMs < Number.POSITIVE_INFINITY) {
           const late = setTimeout(
             () => {
               const index = waiting.indexOf(entry);
               if (index !== -1) {
                 waiting.splice(index, 1);
-                waitingRows -= rows;
+                waitingRows -= rows.length;
               }
               reject(new RequestError(504, "the deadline of the request has passed"));
             },
@@ -127,11 +128,11 @@ async function scoreTogether(scorer: RowScorer, requests: readonly Waiting[]): P
     let from = 0;
     for (const { rows, resolve, reject } of requests) {
       try {
-        resolve(rowsOf(output, from, from + rows));
+        resolve(rowsOf(output, from, rows));
       } catch (error) {
         reject(error);
       }
-      from += rows;
+      from += rows.length;
     }
   } catch (error) {
     for (const { reject } of requests) {
@@ -141,7 +142,7 @@ async function scoreTogether(scorer: RowScorer, requests: readonly Waiting[]): P
 }
 
 function pieceOf({ columns }: RowScorer, requests: readonly Waiting[]): Piece {
-  const rowEnd = requests.reduce((sum, { rows }) => sum + rows, 0);
+  const rowEnd = requests.reduce((sum, { rows }) => sum + rows.length, 0);
   const [only] = requests;
   if (requests.length === 1 && only !== undefined) {
     return { rowStart: 0, rowEnd, columns: only.columns };
@@ -149,20 +150,21 @@ function pieceOf({ columns }: RowScorer, requests: readonly Waiting[]): Piece {
   const joined = columns.map(({ name, type }): [string, Column] => {
     const builder = createColumnBuilder(type, rowEnd);
     for (const { columns: own, rows } of requests) {
-      builder.append(own.get(name) as Column, 0, rows);
+      builder.append(own.get(name) as Column, 0, rows.length);
     }
     return [name, builder.finish()];
   });
   return { rowStart: 0, rowEnd, columns: new Map(joined) };
 }
 
-/** The rows [from, to) of a batch. @throws RequestError 422 if some of them have no prediction */
-function rowsOf({ rows: output, rejects }: SpanOutput, from: number, to: number): ScoredRows {
+/** The rows of a batch that are those of a request, from a row on. @throws RequestError 422 if some of them have no prediction */
+function rowsOf({ rows: output, rejects }: SpanOutput, from: number, rows: readonly number[]): ScoredRows {
   const numbers = output.columns.find(({ name }) => name === rowNumberColumn.name)?.column;
   if (numbers?.kind !== "fixed") {
     throw new TypeError("rows came without their numbers");
   }
-  const at = new Int32Array(to - from).fill(-1);
+  const to = from + rows.length;
+  const at = new Int32Array(rows.length).fill(-1);
   for (let index = 0; index < output.rowCount; index += 1) {
     const row = Number(numbers.data[index]);
     if (row >= from && row < to) {
@@ -173,13 +175,13 @@ function rowsOf({ rows: output, rejects }: SpanOutput, from: number, to: number)
     const byRow = new Map(rejects.map((reject) => [reject.row, reject]));
     const refused = Array.from(at.keys()).filter((row) => at[row] === -1);
     throw new RequestError(422, `${refused.length} of ${at.length} rows cannot be scored`, {
-      rows: refused.map((row) => refusedRow(row, byRow.get(from + row))),
+      rows: refused.map((row) => refusedRow(rows[row], byRow.get(from + row))),
     });
   }
   return { output, at };
 }
 
-function refusedRow(row: number, reject: RejectedRow | undefined): object {
+function refusedRow(row: number | undefined, reject: RejectedRow | undefined): object {
   // A row that is none of the output and no reject was left out by input.where.
   return { row, column: reject?.column ?? null, reason: reject?.reason ?? "filtered", value: reject?.value ?? null };
 }

@@ -1,64 +1,86 @@
-import { jsonOf } from "../columns/value-text.js";
-import type { OutputRows } from "../columns/types.js";
+import type { NamedColumn } from "../columns/types.js";
 import { rowNumberColumn } from "../models/binding/contract.js";
 import type { ServeSpec } from "../job/jobfile/serve-spec.js";
-import { RequestError, shownJson } from "./request-error.js";
-import { columnsOfRows } from "./served-columns.js";
-import type { ServedModel, ServedRun } from "./served-run.js";
+import { messageOf } from "../base/errors.js";
+import { type FoundRow, membersOf } from "./lookup.js";
 import type { ServeMetrics, Source } from "./metrics.js";
+import { RequestError, shownJson } from "./request-error.js";
+import { columnOfValues, columnsOfRows, valueAt } from "./served-columns.js";
+import type { ServedModel, ServedRun } from "./served-run.js";
 
 type Row = Readonly<Record<string, unknown>>;
 
+interface PredictOptions {
+  readonly spec: ServeSpec;
+  readonly metrics: ServeMetrics;
+  readonly deadlineMs: number;
+}
+
 /** The body of `POST /predict`, as it is answered. @throws RequestError */
-export async function predict(
-  run: ServedRun,
-  body: unknown,
-  {
-    spec,
-    metrics,
-    deadlineMs,
-  }: { readonly spec: ServeSpec; readonly metrics: ServeMetrics; readonly deadlineMs: number },
-): Promise<string> {
+export async function predict(run: ServedRun, body: unknown, options: PredictOptions): Promise<string> {
+  const { spec, metrics, deadlineMs } = options;
   const rows = rowsIn(body, spec.max_rows);
-  const answers = rows.map(() => "");
-  const answer = (
-    index: number,
-    members: string,
-    source: Source,
-    { runId, model }: { runId: string; model: string },
-  ): void => {
-    const about = `"source":${JSON.stringify(source)},"run_id":${JSON.stringify(runId)},"model":${JSON.stringify(model)}`;
-    answers[index] = `{${members}${members === "" ? "" : ","}${about}}`;
-    metrics.predicted(source, 1);
-  };
-  const all = Array.from(rows.keys());
-  const scored = await scoreRows(
-    run,
-    all.map((index) => rows[index] as Row),
-    deadlineMs,
-  );
-  for (const [place, index] of all.entries()) {
-    answer(index, scored(place), "online", { runId: run.plan.runId, model: run.plan.model.sha256 });
+  const found = await lookedUp(run, rows, spec);
+  const missing = [...rows.keys()].filter((row) => found[row] === undefined);
+  const scored = await scoreRows(run, rows, missing, deadlineMs);
+  const answers = found.map((row) => (row === undefined ? "" : answerOf("batch", row)));
+  for (const [place, row] of missing.entries()) {
+    answers[row] = answerOf("online", scored[place] as FoundRow);
   }
+  metrics.predicted("online", missing.length);
+  metrics.predicted("batch", rows.length - missing.length);
   return `{"predictions":[${answers.join(",")}]}`;
 }
 
-/** Returns the members of the JSON of each row that is scored. */
-async function scoreRows(
-  { scorer, batcher }: ServedModel,
-  rows: readonly Row[],
-  deadlineMs: number,
-): Promise<(row: number) => string> {
-  const { output, at } = await batcher.score(columnsOfRows(scorer.columns, rows), rows.length, deadlineMs);
-  const members = membersOf(output);
-  return (row) => members(at[row] as number);
+function answerOf(source: Source, { members, runId, model }: FoundRow): string {
+  const about = `"source":"${source}","run_id":${JSON.stringify(runId)},"model":${JSON.stringify(model)}`;
+  return `{${members}${members === "" ? "" : ","}${about}}`;
 }
 
-/** Returns what writes a row of an output as members of a JSON object. */
-function membersOf({ columns }: OutputRows): (row: number) => string {
-  const shown = columns.filter(({ name }) => name !== rowNumberColumn.name);
-  const keys = shown.map(({ name }) => JSON.stringify(name));
-  return (row) => shown.map(({ type, column }, index) => `${keys[index]}:${jsonOf(type, column, row)}`).join(",");
+/** Looks the rows up that have a key. @throws RequestError 503 */
+async function lookedUp(run: ServedRun, rows: readonly Row[], spec: ServeSpec): Promise<(FoundRow | undefined)[]> {
+  const found: (FoundRow | undefined)[] = rows.map(() => undefined);
+  const { rowsByKey } = run;
+  if (rowsByKey === undefined) {
+    return found;
+  }
+  const values = rowsByKey.columns.map(({ path }) => rows.map((row) => valueAt(row, path) ?? null));
+  const named = [...rows.keys()].filter((row) => values.every((column) => column[row] !== null));
+  const keys = rowsByKey.columns.map((column, index): NamedColumn => {
+    const ofColumn = named.map((row) => values[index]?.[row]);
+    return { ...column, column: columnOfValues(column, ofColumn) };
+  });
+  if (rowsByKey.waiting > 0 && rowsByKey.waiting + named.length > spec.queue) {
+    throw new RequestError(503, `${rowsByKey.waiting} rows wait to be looked up`);
+  }
+  rowsByKey.waiting += named.length;
+  try {
+    const rowsOfKeys = named.length === 0 ? [] : await rowsByKey.lookUp(keys, named.length);
+    for (const [index, row] of named.entries()) {
+      found[row] = rowsOfKeys[index];
+    }
+    return found;
+  } catch (error) {
+    throw new RequestError(503, `the output cannot be read: ${messageOf(error).slice(0, 200)}`);
+  } finally {
+    rowsByKey.waiting -= named.length;
+  }
+}
+
+/** Scores some of the rows. */
+async function scoreRows(
+  { scorer, batcher, plan: { runId, model } }: ServedModel,
+  rows: readonly Row[],
+  wanted: readonly number[],
+  deadlineMs: number,
+): Promise<readonly FoundRow[]> {
+  if (wanted.length === 0) {
+    return [];
+  }
+  const columns = columnsOfRows(scorer.columns, rows, wanted);
+  const { output, at } = await batcher.score(columns, wanted, deadlineMs);
+  const members = membersOf(output.columns.filter(({ name }) => name !== rowNumberColumn.name));
+  return Array.from(at, (row) => ({ members: members(row), runId, model: model.sha256 }));
 }
 
 /** @throws RequestError 400, 413 */

@@ -97,30 +97,32 @@ function isServable(type: ColumnType): boolean {
 }
 
 /**
- * The columns of rows that are scored.
+ * The columns of those of the rows that are wanted.
  * @throws RequestError 400 for a needed column that a row does not have, and for a value that is not of its type
  */
 export function columnsOfRows(
   columns: readonly ServedColumn[],
   rows: readonly Readonly<Record<string, unknown>>[],
+  wanted: readonly number[],
 ): Map<string, Column> {
   return new Map(
     columns.map((column) => {
       const { name, path, type, isNeeded } = column;
-      const values = rows.map((row, index) => {
-        const value = valueAt(row, path);
+      const values = wanted.map((row) => {
+        const value = valueAt(rows[row] ?? {}, path);
         if (value === undefined && isNeeded) {
-          throw new RequestError(400, `row ${index} has no column \`${name}\`; a missing value is null`);
+          throw new RequestError(400, `row ${row} has no column \`${name}\`; a missing value is null`);
         }
         return value ?? null;
       });
       const isCarried = !isNeeded && (!isServable(type) || values.every((value) => value === null));
-      return [name, isCarried ? nullColumn(type, rows.length) : columnOfValues(column, values)];
+      return [name, isCarried ? nullColumn(type, wanted.length) : columnOfValues(column, values)];
     }),
   );
 }
 
-function valueAt(row: Readonly<Record<string, unknown>>, path: readonly string[]): unknown {
+/** The value at a path of a row; undefined: it has none. */
+export function valueAt(row: Readonly<Record<string, unknown>>, path: readonly string[]): unknown {
   return path.reduce<unknown>((holder, field) => {
     const isHolder = typeof holder === "object" && holder !== null && Object.hasOwn(holder, field);
     return isHolder ? (holder as Readonly<Record<string, unknown>>)[field] : holder === null ? null : undefined;

@@ -5,6 +5,8 @@ import { checkGolden } from "../run/checks.js";
 import { openPinnedModel, plannedModel } from "../run/model.js";
 import type { Plan } from "../run/plan/plan.js";
 import { type Batcher, createBatcher } from "./batcher.js";
+import type { NamedColumn } from "../columns/types.js";
+import { type LookUp, openLookUp } from "./lookup.js";
 import { openScorer, type RowScorer } from "./scorer.js";
 
 /** A model with the bindings of a run, warm. */
@@ -16,8 +18,18 @@ export interface ServedModel extends AsyncDisposable {
 
 /** A published run with all that answers for it. */
 export interface ServedRun extends ServedModel {
+  /** undefined: the spec has no `serve.key`. */
+  readonly rowsByKey: RowsByKey | undefined;
   /** Does work with the run, which is not closed before the work ends. */
   use<T>(work: () => Promise<T>): Promise<T>;
+}
+
+interface RowsByKey {
+  /** The columns of the key: where they are in a request, and their names in the output. */
+  readonly columns: readonly (Pick<NamedColumn, "name" | "type"> & { readonly path: readonly string[] })[];
+  readonly lookUp: LookUp;
+  /** Rows that are being looked up. */
+  waiting: number;
 }
 
 /**
@@ -35,10 +47,12 @@ export async function openServedRun(opened: OpenedJob & AsyncDisposable, plan: P
   try {
     const model = await openServedModel(opened, plan);
     closing.push(model);
+    const rowsByKey = await openRowsByKey(opened, plan);
     let users = 0;
     let onUnused: (() => void) | undefined;
     return {
       ...model,
+      rowsByKey,
       async use(work) {
         users += 1;
         try {
@@ -63,6 +77,24 @@ export async function openServedRun(opened: OpenedJob & AsyncDisposable, plan: P
     await close();
     throw error;
   }
+}
+
+/** @throws JobError USAGE for a key that the output of the run has not */
+async function openRowsByKey(opened: OpenedJob, plan: Plan): Promise<RowsByKey | undefined> {
+  const { key } = opened.job.spec.serve;
+  if (key === undefined) {
+    return undefined;
+  }
+  const columns = key.map((name) => {
+    const source = plan.contract.passthrough.find(({ column }) => column === name)?.source;
+    if (source === undefined || source.computed === true) {
+      throw new JobError("USAGE", `serving run ${plan.runId}: no column ${name} is carried from its input`, {
+        hint: "name columns of output.columns that input.path has in serve.key; after a change of them, run the job again",
+      });
+    }
+    return { name, type: source.type, path: source.path };
+  });
+  return { columns, lookUp: await openLookUp(opened, plan, key), waiting: 0 };
 }
 
 async function openServedModel(opened: OpenedJob, plan: Plan): Promise<ServedModel> {

@@ -77,7 +77,11 @@ export async function inferV2(
   const columns = new Map(
     scorer.columns.map((column) => [column.name, columnOf(column, tensors.get(column.name), rows)]),
   );
-  const { output, at } = await batcher.score(columns, rows, deadlineMs);
+  const { output, at } = await batcher.score(
+    columns,
+    Array.from({ length: rows }, (_, row) => row),
+    deadlineMs,
+  );
 
   const binary: Uint8Array[] = [];
   const outputs = wanted.map(({ name, isBinary }) => {
