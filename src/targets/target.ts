@@ -53,6 +53,12 @@ export interface Sink extends AsyncDisposable {
    */
   rehearse(plan: Plan, isPlanned: boolean): Promise<readonly string[]>;
   /**
+   * Makes what notes on a run need that is not planned: a table that they are in the folder of. Called before a chain notes
+   * what the run reads.
+   * @throws JobError the errors of `create` for a table that cannot be made
+   */
+  makePlace(plan: Plan): Promise<void>;
+  /**
    * Stores a plan unless there is one. Returns the stored plan, which is the first writer's.
    * @param insteadOf the held run in whose place the plan comes, with the decision that says so: both are stored or
    * neither, and where two records cannot be stored at once, the decision comes first. Of a run that is approved, returns

@@ -153,17 +153,30 @@ describe.skipIf(missing !== undefined)(`a topic of Kafka${skipped}`, () => {
       ["k", null, null, 2],
       [null, "9223372036854775807", 'é"', 0.1],
     ]);
-    const rejects = await rejectLines(join(scratch.path, "out"));
-    expect(rejects.map(({ row, value }) => `${String(row)} ${String(value)}`)).toEqual([
-      expect.stringMatching(/^1 .*no JSON object: no json/),
-      expect.stringMatching(/^2 .*no JSON from byte 17/),
-      expect.stringMatching(/^3 .*id is no int64: "1"/),
-      expect.stringMatching(/^4 .*x is no float64: "2"/),
-      expect.stringMatching(/^5 .*id is no int64: 1.5/),
-      expect.stringMatching(/^6 .*day is no date/),
-      expect.stringMatching(/^7 .*ok is no bool: 1/),
-      "8 null",
-    ]);
+    const rejectsIn = async (folder: string): Promise<string[]> =>
+      (await rejectLines(join(scratch.path, folder))).map(
+        ({ row, reason, value }) => `${String(row)} ${String(reason)}: ${String(value)}`,
+      );
+    const bad = [
+      "1 unreadable: it is no JSON object: no json",
+      expect.stringMatching(/^2 unreadable: .*no JSON from byte 17/),
+      '3 unreadable: id is no int64: "1"',
+      '4 unreadable: x is no float64: "2"',
+      "5 unreadable: id is no int64: 1.5",
+      expect.stringMatching(/^6 unreadable: day is no date/),
+      expect.stringMatching(/^7 unreadable: ok is no bool: 1/),
+    ];
+    expect(await rejectsIn("out")).toEqual([...bad, "8 null: null"]);
+
+    // The same rows are bad whatever is computed of them, and where others are left out.
+    const computed = {
+      where: "x < 1",
+      columns: { twice: "CAST(CASE WHEN x = 0.1 THEN 'no' ELSE '1' END AS INTEGER)" },
+    };
+    const more = { output: { columns: ["_offset", "twice"], parquet: { path: "computed" } } };
+    const filtered = await run(await writeJob("bad", computed, more));
+    expect(filtered, filtered.stderr).toMatchObject({ report: { rows_scored: 1, rows_rejected: 8, rows_filtered: 3 } });
+    expect(await rejectsIn("computed")).toEqual([...bad, expect.stringMatching(/^11 expression_failed: x = 0.1/)]);
   });
 
   test.each(["gzip", "snappy", "lz4", "zstd"])("may be packed with %s, by a client or the broker", async (codec) => {
@@ -277,6 +290,7 @@ describe.skipIf(missing !== undefined)(`runs with input.since of a topic${skippe
     expect(await allScored()).toHaveLength(170);
 
     await broker.act("end", "later");
+    await until(async () => (await broker.read("growing")).length === 190); // its marker may be written a little later
     expect(await run(spec)).toMatchObject({ code: 0, report: { rows_scored: 20 } });
     expect(await run(spec)).toMatchObject({ code: 0, report: { status: "nothing_new" } });
     expect(await allScored()).toEqual(await committed("growing"));

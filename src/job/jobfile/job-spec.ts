@@ -25,6 +25,7 @@ import {
   postgresOutput,
   splitTable,
 } from "./output-spec.js";
+import { type PublishSpec, checkPublish, publish } from "./publish-spec.js";
 import { type ReportSpec, report } from "./report-spec.js";
 import { type ServeSpec, checkServe, serve } from "./serve-spec.js";
 import {
@@ -98,6 +99,8 @@ export interface JobSpec {
   readonly checks?: ChecksSpec | undefined;
   /** Default: all rows are scored. */
   readonly reuse?: ReuseSpec | undefined;
+  /** Default: readers find predictions at the target only. */
+  readonly publish?: PublishSpec | undefined;
   readonly report: ReportSpec;
   /** How `serve` answers; it takes no part in runs. */
   readonly serve: ServeSpec;
@@ -213,6 +216,7 @@ const job = z.strictObject({
     .describe(
       "Rows whose key, features and model are those of the last published run take its prediction; only the others are scored. Adds the column reuse_hash. See reuse.md.",
     ),
+  publish: publish.optional(),
   report: report.prefault({}).meta(attempt),
   serve: serve
     .prefault({})
@@ -311,6 +315,7 @@ function checkTarget(spec: GivenJob, refuse: Refuse): void {
     checkReuse(spec.reuse, spec.output, refuse);
   }
   checkServe(spec.serve, spec.output, spec.challenger !== undefined, refuse);
+  checkPublish(spec.publish ?? {}, spec.input, spec.output, refuse);
 }
 
 function checkReuse({ key }: ReuseSpec, { columns, lineage, postgres }: GivenJob["output"], refuse: Refuse): void {

@@ -88,16 +88,11 @@ export function topicUri(topic: string): string {
   return `kafka:${topic}`;
 }
 
-/**
- * The column that says what is wrong with a row; NULL: nothing; `leftOut`: it has no record, or one that deletes its key.
- */
+/** The column that says what is wrong with a row; NULL: nothing; `leftOut`: it has no record, or one that deletes its key. */
 export const problemColumn = "_problem";
-export const leftOut = "false";
+export const leftOut = "";
 
-/**
- * SQL that is true for the rows which `where` keeps, and fails for those that cannot be read, since what is wrong with them is
- * no boolean: they are bad rows, as those are for which an expression fails.
- */
-export function readableRows(where: string | undefined): string {
-  return `CASE WHEN ${problemColumn} IS NULL THEN (${where ?? "true"}\n) ELSE CAST(${problemColumn} AS BOOLEAN) END`;
+/** SQL that is true for the rows which `where` keeps, and for those that cannot be read: they are bad rows. */
+export function readableRows(where: string): string {
+  return `CASE WHEN ${problemColumn} IS NULL THEN (${where}\n) ELSE true END`;
 }

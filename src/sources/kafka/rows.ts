@@ -114,6 +114,7 @@ export function recordRows(columns: KafkaSpec["columns"], partition: number, fro
       }
       bytesOfBatch += valueEnd - (keyStart < 0 ? keyEnd : keyStart);
       advance();
+      return ended.length > 0;
     },
     fillTo,
     take(all) {

@@ -89,6 +89,7 @@ export function openParquetSink(options: ParquetSinkOptions): Sink {
     history: (request) => findHistory(store, { folder, folders }, request),
     prune: (request) => pruneFolder(options.storeAt(request.place), request),
     rehearse: (plan) => options.rehearse(plan),
+    makePlace: () => Promise.resolve(),
     create: (plan, held) =>
       held === undefined
         ? createPlan(store, plannedLayout(folder, plan), plan)

@@ -59,6 +59,7 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
     target,
     planTarget,
     ledger: openLedger(tools),
+    makePlace: () => Promise.resolve(),
     find: (base, number) =>
       retriedRead<StoredPlan | undefined>(
         tools,
