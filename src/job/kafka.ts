@@ -35,7 +35,7 @@ interface TopicTools extends Tools {
 
 /** Opens the source of a topic's records. @param files the source of other files */
 export async function openTopic(
-  { brokers, topic, columns, tls, sasl }: KafkaSpec,
+  { brokers, topic, group, tls, sasl, ...fields }: KafkaSpec,
   { path, max_mb: maxMb }: InputSpec["spool"],
   files: Source,
   tools: TopicTools,
@@ -51,18 +51,18 @@ export async function openTopic(
   });
   const root = spoolRoot(folder, path);
   const spool = openSpool({ root, writer, use: "in", isDead, maxBytes: maxMb * 1024 * 1024 });
-  return topicSource(files, { topic, columns, cluster, spool, unpack, writeArrow: openArrowStream });
+  return topicSource(files, { topic, fields, cluster, group, spool, unpack, writeArrow: openArrowStream });
 }
 
 /** Opens the decoder of a topic's shards, which are fetched when they are opened. What they are like is known before. */
-export async function openTopicDecoder({ columns }: KafkaSpec, options: ParquetOptions): Promise<Decoder> {
+export async function openTopicDecoder(fields: KafkaSpec, options: ParquetOptions): Promise<Decoder> {
   const open = openShards(async ({ remote, ...file }) => {
     await remote?.fetch([]);
     return await openBytes(file);
   });
   const arrow = openArrowDecoder({ ...options, areFiles: true, open });
   const schema: ShardSchema = {
-    columns: topicColumns(columns).map(({ name, type }) => ({ name, sourceType: showType(type), type })),
+    columns: topicColumns(fields).map(({ name, type }) => ({ name, sourceType: showType(type), type })),
     legacyDates: [],
   };
   const problem = {

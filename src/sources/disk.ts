@@ -5,6 +5,7 @@ import { basename, dirname, isAbsolute, join, posix, relative, resolve, sep } fr
 import { type ListedShard, pinDifference, restoreHint, touchHint } from "../run/plan/compare.js";
 import { lakeTables } from "../run/plan/lake-tables.js";
 import { partitionsOf } from "../run/plan/partitions.js";
+import { unwatched } from "../run/plan/plan.js";
 import { JobError, errnoOf } from "../base/errors.js";
 import {
   type Glob,
@@ -60,6 +61,7 @@ export function diskSource({ folder, output, fileSystem = walkFileSystem }: Disk
       bytes: Number.POSITIVE_INFINITY,
     },
     list: (patterns) => listUntilStable(patterns, { folder, output, fileSystem }),
+    published: () => Promise.resolve(unwatched),
     listNames: async (path) => {
       try {
         return await readdir(resolve(folder, path));

@@ -1,4 +1,4 @@
-import { readdir, writeFile } from "node:fs/promises";
+import { readdir, readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { runCli, runCommand } from "../support/cli.js";
@@ -179,6 +179,33 @@ describe.skipIf(missing !== undefined)(`a topic of Kafka${skipped}`, () => {
     expect(await rejectsIn("computed")).toEqual([...bad, expect.stringMatching(/^11 expression_failed: x = 0.1/)]);
   });
 
+  test("has headers as columns", async () => {
+    await broker.act("create", "headed", 1, {});
+    const [value] = values(0, 1)[0]?.slice(1) as [string];
+    const hex = (text: string): string => Buffer.from(text).toString("hex");
+    await broker.act("send", "headed", 0, [
+      ["a", value, ["trace", hex("t1 é")], ["other", hex("x")]],
+      ["b", value, ["trace", hex("t2")], ["trace", hex("t3")], ["é", "ff00"]],
+      ["c", value, ["trace", hex("t4")], ["trace", null], ["é", ""]],
+      ["d", value],
+    ] satisfies SentRecord[]);
+    const headers = { trace_id: "trace", raw: "é" };
+    const output = { columns: ["_key", "trace_id", "raw"], parquet: { path: "out" } };
+    const ran = await run(await writeJob("headed", {}, { output }, { headers }));
+    expect(ran, ran.stderr).toMatchObject({ code: 0, report: { rows_scored: 4 } });
+    const rows = await outputRows(join(scratch.path, "out"));
+    expect(rows.map(({ _key, trace_id, raw }) => [_key, trace_id, raw])).toEqual([
+      ["a", "t1 é", null],
+      ["b", "t3", "\\xff00"],
+      ["c", null, ""],
+      ["d", null, null],
+    ]);
+    const changed = await run(await writeJob("headed", {}, { output }, { headers: { ...headers, raw: "other" } }));
+    expect(changed).toMatchObject({ code: 66, report: { code: "PLAN_CHANGED" } });
+    const twice = await run(await writeJob("headed", {}, { output }, { headers: { X: "other" } }));
+    expect(twice).toMatchObject({ code: 64, report: { code: "SPEC_INVALID" } });
+  });
+
   test.each(["gzip", "snappy", "lz4", "zstd"])("may be packed with %s, by a client or the broker", async (codec) => {
     const topic = `packed-${codec}`;
     await broker.act("create", topic, 2, {});
@@ -294,6 +321,26 @@ describe.skipIf(missing !== undefined)(`runs with input.since of a topic${skippe
     expect(await run(spec)).toMatchObject({ code: 0, report: { rows_scored: 20 } });
     expect(await run(spec)).toMatchObject({ code: 0, report: { status: "nothing_new" } });
     expect(await allScored()).toEqual(await committed("growing"));
+  });
+
+  test("tell a group and the metrics how far they have read", async () => {
+    await broker.act("create", "watched", 2, {});
+    await broker.act("send", "watched", 0, values(0, 30));
+    await broker.act("send", "watched", 1, values(30, 5));
+    const metrics = join(scratch.path, "metrics.prom");
+    const spec = await writeJob("watched", since, { report: { metrics } }, { group: "scorers" });
+    const gauges = async (name: string): Promise<string | undefined> =>
+      new RegExp(`^infer_batch_${name}\\{.*\\} (.*)$`, "m").exec(await readFile(metrics, "utf8"))?.[1];
+    expect(await run(spec)).toMatchObject({ code: 0 });
+    expect(await broker.act("group", "scorers", "watched")).toEqual({ 0: 30, 1: 5 });
+    expect(await gauges("input_lag_rows")).toBe("0");
+    const times = (await broker.read("watched")).map(([, , , , timeMs]) => timeMs);
+    expect(Number(await gauges("input_newest_timestamp_seconds"))).toBe(Math.max(...times) / 1000);
+    await broker.act("send", "watched", 1, values(35, 7));
+    expect(await run(spec)).toMatchObject({ code: 0, report: { rows_scored: 7 } });
+    expect(await broker.act("group", "scorers", "watched")).toEqual({ 0: 30, 1: 12 });
+    expect(await run(spec)).toMatchObject({ code: 0, report: { status: "nothing_new" } });
+    expect(await gauges("input_lag_rows")).toBe("0");
   });
 
   test.skipIf(!torture)(

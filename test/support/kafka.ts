@@ -20,7 +20,11 @@ const jars = join(cacheFolder("kafka-4.1.0"), "jars");
 export const missing = tools.missing ?? fetchJars(jars, join(scripts, "pom.xml"), "a broker of Kafka");
 export const skipped = missing === undefined ? "" : ` (skipped: ${missing.split("\n")[0]})`;
 
-export type SentRecord = readonly [key: string | null, value: string | null];
+export type SentRecord = readonly [
+  key: string | null,
+  value: string | null,
+  ...headers: readonly (readonly [name: string, hex: string | null])[],
+];
 export type ReadRecord = readonly [
   partition: number,
   offset: number,

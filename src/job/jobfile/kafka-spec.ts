@@ -8,6 +8,9 @@ export interface KafkaSpec {
   readonly topic: string;
   /** The fields of values, which are JSON objects, and the types of the columns that they become. */
   readonly columns: Readonly<Record<string, KafkaColumnType>>;
+  /** Columns, and the headers whose texts they have. */
+  readonly headers?: Readonly<Record<string, string>> | undefined;
+  readonly group?: string | undefined;
   readonly tls?: true | KafkaTlsSpec | undefined;
   readonly sasl?: KafkaSaslSpec | undefined;
 }
@@ -55,6 +58,23 @@ function checkLogin({ mechanism, username, password, token }: KafkaSaslSpec, ref
 /** Names of columns that every topic has. */
 const reserved = /^_(problem|key|timestamp|offset|partition)$/i;
 
+const column = name.refine((text) => !reserved.test(text), "each topic has a column of this name");
+
+function checkColumns({ columns, headers = {} }: KafkaSpec, refuse: Refuse): void {
+  const names = new Set(Object.keys(columns).map((field) => field.toLowerCase()));
+  for (const header of Object.keys(headers)) {
+    if (names.has(header.toLowerCase())) {
+      refuse(["headers", header], "columns has a column of this name");
+    }
+  }
+}
+
+/** Columns of rows, and what each is of: when a run is continued, they must be the same. */
+export function fieldTexts({ columns, headers = {} }: Pick<KafkaSpec, "columns" | "headers">): Record<string, string> {
+  const ofHeaders = Object.entries(headers).map(([field, header]) => [field, `header ${header}`] as const);
+  return { ...columns, ...Object.fromEntries(ofHeaders) };
+}
+
 /** `input.kafka` of a spec. */
 export const kafka = z
   .strictObject({
@@ -67,20 +87,26 @@ export const kafka = z
       .meta(plan)
       .describe("Topic, read up to its last committed record when the run is planned."),
     columns: z
-      .record(
-        name.refine((column) => !reserved.test(column), "each topic has a column of this name"),
-        z.enum(["text", "date", "int64", "float64", "bool"]),
-      )
+      .record(column, z.enum(["text", "date", "int64", "float64", "bool"]))
       .meta(plan)
       .describe(
         "Fields of the values, which are JSON objects, and their types. There are also _key, _timestamp, _offset and _partition.",
       ),
+    headers: z
+      .record(column, text)
+      .meta(plan)
+      .optional()
+      .describe("Columns, and the headers of records whose texts they have. Default: none."),
+    group: text
+      .optional()
+      .describe("Consumer group whose offsets show monitors how far published runs have read. Runs do not read them."),
     tls: z
       .union([z.literal(true), tlsFiles])
       .optional()
       .describe("Encrypts connections: true, or files."),
     sasl: sasl.optional().describe("Login."),
   })
+  .superRefine(checking(checkColumns))
   .meta(attempt) satisfies z.ZodType<KafkaSpec>;
 
 /** What `input.path` is for a topic. */

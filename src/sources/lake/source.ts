@@ -1,7 +1,7 @@
 import { readFile } from "node:fs/promises";
 import type { TableColumn } from "../../columns/types.js";
 import type { ListedShard } from "../../run/plan/compare.js";
-import type { Changes, PinnedTable } from "../../run/plan/plan.js";
+import { type Changes, type PinnedTable, unwatched } from "../../run/plan/plan.js";
 import { JobError, messageOf } from "../../base/errors.js";
 import { CredentialsError, type GiveCredentials } from "../../stores/objects/protocol.js";
 import { mapBounded } from "../../base/promises.js";
@@ -221,6 +221,7 @@ export function tableSource(files: Source, options: TableOptions): Source {
   let read: ReadVersion | undefined;
   return {
     readAhead: files.readAhead,
+    published: () => Promise.resolve(unwatched),
     listNames: (path) => files.listNames(path),
     exists: (uri) => files.exists(uri),
     async list(patterns, wanted = {}) {
@@ -289,6 +290,7 @@ export function catalogSource(own: Source, { table, at, load, open }: CatalogSou
     get readAhead() {
       return (opened ?? own).readAhead;
     },
+    published: () => Promise.resolve(unwatched),
     listNames: (path) => own.listNames(path),
     exists: (uri) => own.exists(uri),
     async list(patterns, wanted = {}) {

@@ -1,7 +1,7 @@
 """actor.py BROKER: does what lines of stdin ask of a cluster, one JSON answer a line.
 
 ["create", topic, partitions, settings], ["partitions", topic, count], ["drop", topic], ["expire", topic, partition, offset],
-["send", topic, partition, [[key, value], ...], codec], ["transaction", topic, partition, [[key, value], ...], end]: "commit", "abort", or a name for ["end", name] to commit it,
+["send", topic, partition, [[key, value, [header, hex], ...], ...], codec], ["transaction", topic, partition, [[key, value], ...], end]: "commit", "abort", or a name for ["end", name] to commit it,
 ["read", topic]: all committed records as [partition, offset, key, value, time], ["group", group, topic]: its offsets.
 """
 import json
@@ -25,10 +25,11 @@ def producer(codec, **more):
 
 def put(to, topic, partition, records):
     to.list_topics(topic)
-    for key, value in records:
+    for key, value, *headers in records:
         for tries in range(100):
             try:
-                to.produce(topic, key=key, value=value, partition=partition)
+                to.produce(topic, key=key, value=value, partition=partition, headers=[
+                    (name, None if text is None else bytes.fromhex(text)) for name, text in headers])
                 break
             except KafkaException:  # its partition is new, or the queue is full
                 to.poll(0.1)
