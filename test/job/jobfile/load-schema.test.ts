@@ -33,7 +33,7 @@ describe("a key that is not known", () => {
     [
       "that is a list",
       `${minimalSpec}? [a, b]\n: 1\n`,
-      "job.yaml:1:1: [ a, b ]: unknown key; expected one of version, name, timezone, params, input, model, challenger, engine, output, commit_rows, on_bad_row, max_rejects, retry, checks, reuse, report, serve",
+      "job.yaml:1:1: [ a, b ]: unknown key; expected one of version, name, timezone, params, input, model, challenger, engine, output, commit_rows, on_bad_row, max_rejects, retry, checks, reuse, publish, report, serve",
     ],
   ])("an unknown key %s is refused at its own position", (_where, text, ...problems) => {
     expect(specRefusal(text)).toBe(refusalOf(...problems));
