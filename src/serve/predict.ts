@@ -2,6 +2,7 @@ import type { NamedColumn } from "../columns/types.js";
 import { rowNumberColumn } from "../models/binding/contract.js";
 import type { ServeSpec } from "../job/jobfile/serve-spec.js";
 import { messageOf } from "../base/errors.js";
+import { sha256Of } from "../base/sha256.js";
 import { type FoundRow, membersOf } from "./lookup.js";
 import type { ServeMetrics, Source } from "./metrics.js";
 import { RequestError, shownJson } from "./request-error.js";
@@ -27,14 +28,65 @@ export async function predict(run: ServedRun, body: unknown, options: PredictOpt
   for (const [place, row] of missing.entries()) {
     answers[row] = answerOf("online", scored[place] as FoundRow);
   }
-  metrics.predicted("online", missing.length);
-  metrics.predicted("batch", rows.length - missing.length);
+  const byModel = new Map(missing.map((row, place) => [row, scored[place] as FoundRow]));
+  const carried = new Set(run.plan.contract.passthrough.map(({ column }) => column));
+  const tried = await tryCanary(run, rows, options);
+  for (const [row, answer] of tried) {
+    answers[row] = answerOf("canary", answer);
+    compare(metrics, carried, answer, found[row] ?? byModel.get(row));
+    byModel.delete(row);
+  }
+  metrics.predicted("canary", tried.size);
+  metrics.predicted("online", byModel.size);
+  metrics.predicted("batch", rows.length - tried.size - byModel.size);
   return `{"predictions":[${answers.join(",")}]}`;
 }
 
 function answerOf(source: Source, { members, runId, model }: FoundRow): string {
   const about = `"source":"${source}","run_id":${JSON.stringify(runId)},"model":${JSON.stringify(model)}`;
   return `{${members}${members === "" ? "" : ","}${about}}`;
+}
+
+/** Has the challenger score the rows whose keys are of its share. What it cannot score stays with the model of the run. */
+async function tryCanary(
+  { canary, rowsByKey }: ServedRun,
+  rows: readonly Row[],
+  { spec, deadlineMs }: PredictOptions,
+): Promise<ReadonlyMap<number, FoundRow>> {
+  if (canary === undefined || rowsByKey === undefined) {
+    return new Map();
+  }
+  const { columns } = rowsByKey;
+  const shareOf = (row: Row): number => {
+    const key = JSON.stringify(columns.map(({ path }) => valueAt(row, path) ?? null));
+    return Number.parseInt(sha256Of(key).slice(0, 8), 16) / 2 ** 32;
+  };
+  const wanted = [...rows.keys()].filter((row) => shareOf(rows[row] as Row) < spec.canary);
+  try {
+    const scored = await scoreRows(canary, rows, wanted, deadlineMs);
+    return new Map(wanted.map((row, place) => [row, scored[place] as FoundRow]));
+  } catch (error) {
+    if (error instanceof RequestError) {
+      return new Map();
+    }
+    throw error;
+  }
+}
+
+/** Measures how far two predictions of a row are apart, in the columns of numbers that both have. */
+function compare(
+  metrics: ServeMetrics,
+  carried: ReadonlySet<string>,
+  challenger: FoundRow,
+  champion: FoundRow | undefined,
+): void {
+  const [one, other] = [challenger, champion ?? challenger].map(({ members }) => JSON.parse(`{${members}}`) as Row);
+  for (const [column, value] of Object.entries(one ?? {})) {
+    const beside = other?.[column];
+    if (typeof value === "number" && typeof beside === "number" && !carried.has(column)) {
+      metrics.compared(column, Math.abs(value - beside));
+    }
+  }
 }
 
 /** Looks the rows up that have a key. @throws RequestError 503 */

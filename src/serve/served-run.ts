@@ -1,6 +1,7 @@
 import type { Models, OpenedJob } from "../flow/opened-job.js";
 import type { Engine } from "../models/engine.js";
-import { JobError, orError } from "../base/errors.js";
+import { JobError, messageOf, orError } from "../base/errors.js";
+import { openSecondJob, openSecondRun } from "../run/second-job.js";
 import { checkGolden } from "../run/checks.js";
 import { openPinnedModel, plannedModel } from "../run/model.js";
 import type { Plan } from "../run/plan/plan.js";
@@ -20,6 +21,8 @@ export interface ServedModel extends AsyncDisposable {
 export interface ServedRun extends ServedModel {
   /** undefined: the spec has no `serve.key`. */
   readonly rowsByKey: RowsByKey | undefined;
+  /** Answers for a share of the keys; undefined: the spec has no `serve.canary`, or the run no challenger. */
+  readonly canary: ServedModel | undefined;
   /** Does work with the run, which is not closed before the work ends. */
   use<T>(work: () => Promise<T>): Promise<T>;
 }
@@ -48,11 +51,14 @@ export async function openServedRun(opened: OpenedJob & AsyncDisposable, plan: P
     const model = await openServedModel(opened, plan);
     closing.push(model);
     const rowsByKey = await openRowsByKey(opened, plan);
+    const canary = await openCanary(opened, plan);
+    closing.push(...(canary === undefined ? [] : [canary]));
     let users = 0;
     let onUnused: (() => void) | undefined;
     return {
       ...model,
       rowsByKey,
+      canary,
       async use(work) {
         users += 1;
         try {
@@ -76,6 +82,21 @@ export async function openServedRun(opened: OpenedJob & AsyncDisposable, plan: P
   } catch (error) {
     await close();
     throw error;
+  }
+}
+
+/** Opens the challenger of a run. Without it, the model of the run answers for all keys. */
+async function openCanary(opened: OpenedJob, plan: Plan): Promise<ServedModel | undefined> {
+  if (opened.job.spec.serve.canary === 0) {
+    return undefined;
+  }
+  try {
+    await using second = await openSecondJob(opened);
+    const { plan: own } = await openSecondRun(second, plan);
+    return await openServedModel(second, own);
+  } catch (error) {
+    opened.reporter.log.warn(`run ${plan.runId} is served without its challenger: ${messageOf(error)}`);
+    return undefined;
   }
 }
 

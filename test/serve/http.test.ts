@@ -1,6 +1,9 @@
-import { request } from "node:http";
+import { spawnSync } from "node:child_process";
+import { type IncomingMessage, request } from "node:http";
+import { request as httpsRequest } from "node:https";
 import { connect } from "node:net";
 import { once } from "node:events";
+import { join } from "node:path";
 import { expect, test } from "vitest";
 import { expectEnd, runHere } from "../support/cli.js";
 import { identity, smallJob } from "../support/faulty.js";
@@ -214,7 +217,7 @@ test("a page under another name cannot read predictions from this machine", asyn
   const asked = request(`${server.url}/predict`, { method: "POST", headers: { host: "evil.example" } }).end(
     JSON.stringify(one),
   );
-  const [response] = (await once(asked, "response")) as [{ statusCode: number; resume: () => void }];
+  const [response] = (await once(asked, "response")) as [IncomingMessage];
   response.resume();
   expect(response.statusCode).toBe(403);
 });
@@ -232,4 +235,18 @@ test("bodies that come slowly, or are cut off, hold nothing up", async () => {
     socket.destroy();
   }
   expect((await server.post("/predict", one)).status).toBe(200);
+});
+
+const openssl = spawnSync("openssl", ["version"]).status === 0;
+
+test.skipIf(!openssl)("a server with a certificate answers over TLS only", async () => {
+  const certificate = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -subj /CN=localhost";
+  const files = ["-keyout", join(scratch.path, "key.pem"), "-out", join(scratch.path, "cert.pem")];
+  expect(spawnSync("openssl", [...certificate.split(" "), ...files]).status).toBe(0);
+  const server = await served({ tls: { cert: "cert.pem", key: "key.pem" } });
+  const asked = httpsRequest(`${server.url}/readyz`, { rejectUnauthorized: false }).end();
+  const [response] = (await once(asked, "response")) as [IncomingMessage];
+  response.resume();
+  expect([server.url.slice(0, 8), response.statusCode]).toEqual(["https://", 200]);
+  await expect(fetch(`${server.url.replace("https", "http")}/readyz`)).rejects.toThrow();
 });
