@@ -209,17 +209,14 @@ export function openRedis({
       const doing = `checking ${place}`;
       await retried(doing, (servers) => readNewest(servers, doing, placeInOrder(plan, hourParam)));
     },
-    async publish(run, isWithdrawn) {
+    async publish(run, isShown) {
       const { runId } = run.plan;
       const doing = `publishing run ${runId} to ${place}`;
       const own = { runId, ...placeInOrder(run.plan, hourParam) };
       await retried(doing, async (servers, advanced) => {
         const { newest, text } = await readNewest(servers, doing, own);
-        if (await isWithdrawn(runId)) {
-          return; // meanwhile
-        }
-        if (newest !== undefined && isNewer(newest, own) && !(await isWithdrawn(newest.runId))) {
-          info(`run ${newest.runId} is newer than ${runId}, and stays current in ${place}`);
+        if (!((await isShown()) ?? (newest === undefined || !isNewer(newest, own)))) {
+          info(`run ${runId} is not the newest one, and does not go to ${place}`);
           return;
         }
         const until = await writeRows(servers, run, advanced);
