@@ -47,7 +47,7 @@ interface DiskSourceOptions {
 export function diskSource({ folder, output, fileSystem = walkFileSystem }: DiskSourceOptions): Source {
   /** Folders whose links are being resolved: many files of one are opened together. */
   const resolving = new Map<string, Promise<string>>();
-  const realPathIn = async (path: string): Promise<string> => {
+  const withRealFolder = async (path: string): Promise<string> => {
     const own = dirname(path);
     const real = resolving.get(own) ?? realPathOrSelf(own).finally(() => resolving.delete(own));
     resolving.set(own, real);
@@ -77,10 +77,10 @@ export function diskSource({ folder, output, fileSystem = walkFileSystem }: Disk
     },
     async open(shard) {
       // Resolved now: reading stays with the file that the link leads to now.
-      const path = resolve(folder, shard.uri);
+      const path = await withRealFolder(resolve(folder, shard.uri));
       const found = await statOrUndefined(path, lstat);
       const isLink = found?.isSymbolicLink() === true;
-      const opened = new DiskShard(shard, await (isLink ? realPathOrSelf(path) : realPathIn(path)));
+      const opened = new DiskShard(shard, isLink ? await realPathOrSelf(path) : path);
       opened.compare(isLink ? await statOrUndefined(opened.path) : found);
       return opened;
     },
