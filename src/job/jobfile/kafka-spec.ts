@@ -1,4 +1,5 @@
 import { z } from "../../base/zod.js";
+import { isPlainUrl } from "./uri.js";
 import { attempt, checking, name, plan, type Refuse, secret, text } from "./values.js";
 
 /** A topic of Kafka. */
@@ -10,12 +11,23 @@ export interface KafkaSpec {
   readonly columns: Readonly<Record<string, KafkaColumnType>>;
   /** Columns, and the headers whose texts they have. */
   readonly headers?: Readonly<Record<string, string>> | undefined;
+  readonly registry?: KafkaRegistrySpec | undefined;
   readonly group?: string | undefined;
   readonly tls?: true | KafkaTlsSpec | undefined;
   readonly sasl?: KafkaSaslSpec | undefined;
 }
 
 export type KafkaColumnType = "text" | "date" | "int64" | "float64" | "bool";
+
+/** A registry of schemas, which speaks Confluent's protocol. */
+export interface KafkaRegistrySpec {
+  readonly url: string;
+  readonly username?: string | undefined;
+  /** A secret. */
+  readonly password?: string | undefined;
+  /** A secret: sent as `Authorization: Bearer`. */
+  readonly token?: string | undefined;
+}
 
 /** Files in PEM, relative to the spec. */
 interface KafkaTlsSpec {
@@ -48,6 +60,15 @@ const sasl = z
   })
   .superRefine(checking(checkLogin)) satisfies z.ZodType<KafkaSaslSpec>;
 
+const registry = z.strictObject({
+  url: text
+    .refine((given) => isPlainUrl(given), "expected a URL without user, password and query")
+    .describe("URL of a schema registry. Values are then Avro or JSON, after the id of their schema."),
+  username: text.optional().describe("User."),
+  password: text.optional().meta(secret).describe("Password of the user."),
+  token: text.optional().meta(secret).describe("Bearer token of requests, in place of user and password."),
+}) satisfies z.ZodType<KafkaRegistrySpec>;
+
 function checkLogin({ mechanism, username, password, token }: KafkaSaslSpec, refuse: Refuse): void {
   const isToken = mechanism === "oauthbearer";
   if (isToken ? token === undefined : username === undefined || password === undefined) {
@@ -58,7 +79,7 @@ function checkLogin({ mechanism, username, password, token }: KafkaSaslSpec, ref
 /** Names of columns that every topic has. */
 const reserved = /^_(problem|key|timestamp|offset|partition)$/i;
 
-const column = name.refine((text) => !reserved.test(text), "each topic has a column of this name");
+const column = name.refine((given) => !reserved.test(given), "each topic has a column of this name");
 
 function checkColumns({ columns, headers = {} }: KafkaSpec, refuse: Refuse): void {
   const names = new Set(Object.keys(columns).map((field) => field.toLowerCase()));
@@ -92,6 +113,7 @@ export const kafka = z
       .describe(
         "Fields of the values, which are JSON objects, and their types. There are also _key, _timestamp, _offset and _partition.",
       ),
+    registry: registry.optional(),
     headers: z
       .record(column, text)
       .meta(plan)

@@ -3,6 +3,7 @@ import type { Column, ColumnType, OutputRows } from "../../columns/types.js";
 import { type KafkaColumnType, type KafkaSpec, leftOut, problemColumn } from "../../job/jobfile/kafka-spec.js";
 import { JsonFields, numberIn } from "./json.js";
 import type { RecordVisitor } from "./records.js";
+import type { ValueReader } from "./registry.js";
 import { Answer } from "./wire.js";
 
 const columnTypes: Readonly<Record<KafkaColumnType, ColumnType>> = {
@@ -42,8 +43,10 @@ export function topicColumns({ columns, headers = {} }: TopicFields): readonly T
 const batchRows = 8192;
 const batchBytes = 8 * 1024 * 1024;
 
-/** Makes rows of records: row i is that of offset `from + i`, whether there is such a record or not. */
+/** Rows that are made of records. */
 export interface RecordRows extends RecordVisitor {
+  /** The offset of the next row. */
+  readonly next: number;
   /** The time of the newest record, in milliseconds since 1970; -1: none has one. */
   readonly newestMs: number;
   /** Ends the rows before an offset. */
@@ -52,13 +55,21 @@ export interface RecordRows extends RecordVisitor {
   take(all: boolean): OutputRows[];
 }
 
-export function recordRows(topic: TopicFields, partition: number, from: number): RecordRows {
-  const values = Object.entries(topic.columns);
+/**
+ * Makes rows of records: row i is that of offset `from + i`, whether there is such a record or not. A record whose schema
+ * `values` does not know yet throws UnknownSchema, and comes again.
+ */
+export function recordRows(
+  topic: TopicFields,
+  { partition, from }: { readonly partition: number; readonly from: number },
+  values?: ValueReader,
+): RecordRows {
+  const columns = Object.entries(topic.columns);
   const headers = Object.values(topic.headers ?? {});
-  const fields = new JsonFields(values.map(([name]) => name));
+  const fields = new JsonFields(columns.map(([name]) => name));
   const types = topicColumns(topic);
   const ended: OutputRows[] = [];
-  let builders = values.map(([, type]) => buildersOf[type]());
+  let builders = columns.map(([, type]) => buildersOf[type]());
   let headerBuilders = headers.map(() => new TextBuilder());
   let own = ownBuilders();
   let [batchStart, next, bytesOfBatch, newestMs] = [from, from, 0, -1];
@@ -74,7 +85,7 @@ export function recordRows(topic: TopicFields, partition: number, from: number):
         column: (built[index] as Builder).column(rowCount),
       })),
     });
-    builders = values.map(([, type]) => buildersOf[type]());
+    builders = columns.map(([, type]) => buildersOf[type]());
     headerBuilders = headers.map(() => new TextBuilder());
     own = ownBuilders();
     batchStart = next;
@@ -97,7 +108,7 @@ export function recordRows(topic: TopicFields, partition: number, from: number):
       const valueStart = fields.starts[index] as number;
       const isNull = valueEnd === 0 || bytes[valueStart] === 0x6e;
       if (!isNull && !(builders[index] as ValueBuilder).put(row, bytes, valueStart, valueEnd)) {
-        const [name, type] = values[index] ?? [];
+        const [name, type] = columns[index] ?? [];
         return `${name} is no ${type}: ${excerpt(bytes, valueStart, valueEnd)}`;
       }
     }
@@ -111,10 +122,14 @@ export function recordRows(topic: TopicFields, partition: number, from: number):
     }
   };
   return {
+    get next() {
+      return next;
+    },
     get newestMs() {
       return newestMs;
     },
     record(bytes, offset, timestampMs, keyStart, keyEnd, valueStart, valueEnd, recordEnd) {
+      const json = valueStart < 0 ? undefined : values?.json(bytes.subarray(valueStart, valueEnd));
       fillTo(offset);
       const row = next - batchStart;
       own.place(row, offset, partition);
@@ -134,7 +149,14 @@ export function recordRows(topic: TopicFields, partition: number, from: number):
           }
         }
       }
-      const problem = valueStart < 0 ? leftOut : read(row, bytes, valueStart, valueEnd);
+      const problem =
+        valueStart < 0
+          ? leftOut
+          : json === undefined
+            ? read(row, bytes, valueStart, valueEnd)
+            : typeof json === "string"
+              ? json
+              : read(row, json, 0, json.length);
       if (problem !== undefined) {
         own.problem.set(row, problem);
       }

@@ -10,6 +10,7 @@ import { writeAll } from "../../base/write-all.js";
 import type { Listing, OpenShard, Source, WantedInput } from "../source.js";
 import type { Cluster } from "./cluster.js";
 import { type Unpack, visitRecords } from "./records.js";
+import { UnknownSchema, type ValueReader } from "./registry.js";
 import { recordRows, topicColumns, type TopicFields } from "./rows.js";
 
 /*
@@ -21,6 +22,7 @@ import { recordRows, topicColumns, type TopicFields } from "./rows.js";
 export { openCluster } from "./cluster.js";
 export type { KafkaLogin, KafkaTls } from "./connection.js";
 export type { Codec, Unpack } from "./records.js";
+export { openRegistry, type ValueReader } from "./registry.js";
 export { topicColumns } from "./rows.js";
 
 /** Writes rows as a file of Arrow. */
@@ -35,6 +37,8 @@ export interface ArrowWriter {
 export interface TopicOptions {
   readonly topic: string;
   readonly fields: TopicFields;
+  /** Reads values whose schemas are in a registry; undefined: they are JSON. */
+  readonly values: ValueReader | undefined;
   readonly cluster: Cluster;
   /** The consumer group that published offsets are committed to; undefined: none is. */
   readonly group: string | undefined;
@@ -326,7 +330,7 @@ function openRecords(
  * Returns the time of the newest record, or -1.
  */
 async function fetchShard(options: TopicOptions, { partition, from, to }: ShardPlace, path: string): Promise<number> {
-  const { cluster, fields, topic, unpack, writeArrow } = options;
+  const { cluster, fields, values, topic, unpack, writeArrow } = options;
   await using file = await openFile(path, "wx", 0o600);
   let at = 0;
   const writer = writeArrow(async (chunks) => {
@@ -335,7 +339,7 @@ async function fetchShard(options: TopicOptions, { partition, from, to }: ShardP
     at += bytes.length;
   });
   await writer.begin(topicColumns(fields));
-  const rows = recordRows(fields, partition, from);
+  const rows = recordRows(fields, { partition, from }, values);
   for (let next = from; next < to; ) {
     const fetched = await cluster.fetch(partition, next, fetchBytes);
     if (fetched.records === undefined || fetched.logStart > next) {
@@ -357,6 +361,11 @@ async function fetchShard(options: TopicOptions, { partition, from, to }: ShardP
         }
       }
     } catch (error) {
+      if (error instanceof UnknownSchema && values !== undefined) {
+        await values.load(error.id);
+        ({ next } = rows);
+        continue;
+      }
       throw error instanceof RangeError ? corrupt(topic, partition, messageOf(error), error) : error;
     }
     if (next === start) {

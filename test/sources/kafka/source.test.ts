@@ -37,6 +37,7 @@ function sourceOf(partitions: readonly Partition[]): Source {
   return topicSource({} as Source, {
     topic: "t",
     fields: { columns: {} },
+    values: undefined,
     cluster,
     group: "g",
     spool,

@@ -2,6 +2,8 @@
 
 ["create", topic, partitions, settings], ["partitions", topic, count], ["drop", topic], ["expire", topic, partition, offset],
 ["send", topic, partition, [[key, value, [header, hex], ...], ...], codec], ["transaction", topic, partition, [[key, value], ...], end]: "commit", "abort", or a name for ["end", name] to commit it,
+["avro", registry, topic, schema, records]: sends records as Confluent's serializer writes them; integers may be texts,
+["raw", topic, [hex, ...]]: sends values,
 ["read", topic]: all committed records as [partition, offset, key, value, time], ["group", group, topic]: its offsets.
 """
 import json
@@ -60,6 +62,19 @@ def expire(topic, partition, offset):
 def send(topic, partition, records, codec="none"):
     put(producer(codec), topic, partition, records)
     producer(codec).flush()
+
+
+def avro(registry, topic, schema, records):
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+    from confluent_kafka.schema_registry.avro import AvroSerializer
+    from confluent_kafka.serialization import MessageField, SerializationContext
+    serialize = AvroSerializer(SchemaRegistryClient({"url": registry, "basic.auth.user.info": "alice:registry-password"}), json.dumps(schema))
+    raw(topic, [serialize({**record, "id": int(record["id"])}, SerializationContext(topic, MessageField.VALUE)).hex() for record in records])
+
+
+def raw(topic, values):
+    put(producer("none"), topic, 0, [(None, bytes.fromhex(value)) for value in values])
+    producer("none").flush()
 
 
 def transaction(topic, partition, records, end):
