@@ -205,7 +205,8 @@ export function gaugeText({ name, help, samples }: Gauge, common: Labels): strin
   return `# HELP ${name} ${help}\n# TYPE ${name} gauge\n${lines.join("")}`;
 }
 
-function labelsText(labels: Labels): string {
+/** Labels as they stand between braces. */
+export function labelsText(labels: Labels): string {
   return Object.entries(labels)
     .map(([name, value]) => `${name}="${escapeLabel(value)}"`)
     .join(",");
@@ -363,7 +364,7 @@ export interface MetricsServer extends AsyncDisposable {
  * Whether a Host header names this machine by an address or as localhost. A web page can point its own name at 127.0.0.1
  * (DNS rebinding) to reach a visitor's loopback interface, but its requests still carry that name.
  */
-function isLocalHost(host: string | undefined): boolean {
+export function isLocalHost(host: string | undefined): boolean {
   const [, bracketed, name = ""] = /^(?:\[([^\]]*)\]|([^:]*))(?::\d*)?$/.exec(host ?? "") ?? [];
   return host === undefined || isIP(bracketed ?? name) !== 0 || /^(?:.+\.)?localhost\.?$/i.test(name);
 }

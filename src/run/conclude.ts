@@ -335,6 +335,7 @@ export async function decidedError(
   const page = job.page === undefined ? "" : `, or at the page ${job.page}`;
   const texts = decidingTexts(commands);
   const restored = lost === undefined ? "" : ", after you restore what is lost";
+  const cures = toCorrect(verdict);
   const hint = [
     `${readers === undefined ? "" : `${readers}; `}look at ${toLookAt(job, plan, held)}${page}, then decide`,
     ...(newer === undefined ? [] : [newer]),
@@ -342,7 +343,7 @@ export async function decidedError(
     `${texts.approve}${restored}: ${approve}`,
     ...(joinsBaseline ? [`${texts.approve}${restored}, and ${texts.notNormal}: ${approve} --not-normal`] : []),
     `${texts.discard}: ${discard}`,
-    `to score again, after you correct ${toCorrect(verdict)} or change the spec: ${newRun}`,
+    `to score again, after you correct ${cures}${cures.endsWith("the spec") ? "" : " or change the spec"}: ${newRun}`,
   ];
   return new JobError("HELD", message.join("\n  "), { hint: hint.join("\n    ") });
 }

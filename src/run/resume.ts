@@ -13,6 +13,7 @@ import {
 import type { PlannedShard } from "./plan/plan.js";
 import { shareOf, spanCount, type SpanRange } from "./plan/spans.js";
 import type { LatestRun } from "./lifecycle/lifecycle.js";
+import { prunedError } from "./lifecycle/pruned-run.js";
 import { replacedBy } from "./lifecycle/published-run.js";
 import type { OpenedJob, Job, Attempt, Log } from "../flow/opened-job.js";
 import type { Opening, RunSink, StoredPlan, Sink } from "../targets/target.js";
@@ -110,8 +111,11 @@ export function refuseElsewhere(job: Job, sink: Sink, run: PlannedRun): void {
   }
 }
 
-/** Opens a run that `refuseElsewhere` admits. @throws JobError also those of `Sink.open` */
+/** Opens a run that `refuseElsewhere` admits. @throws JobError PRUNED; also those of `Sink.open` */
 export async function openOwn(job: Job, sink: Sink, stored: StoredPlan, how?: Opening): Promise<RunSink> {
+  if (stored.pruned !== undefined) {
+    throw prunedError(stored.pruned, newRunCommand(job, stored.plan));
+  }
   const run = await sink.open(stored, how);
   refuseElsewhere(job, sink, run);
   return run;

@@ -151,6 +151,7 @@ async function startRun(asked: OpenedJob, runId: RunId, held?: RunSink): Promise
     const { plan } = await planRun(opened, planning);
     // Before the plan is stored: a run that was never planned may be repeated with another model or file.
     await checkGolden(opened, { plan, engine: await loading.engine });
+    await (input.chain?.to === null ? sink.makePlace(plan) : undefined);
     first = await claimRange(input.chain, attempt, plan);
     if (first !== undefined) {
       return undefined;
@@ -306,8 +307,9 @@ async function takeUp(opened: OpenedJob, stored: StoredPlan): Promise<RunReport>
       const report = await (attempt.newRun ? orChangedInput(scoring) : scoring);
       return report instanceof JobError ? await abandon(opened, run.plan.runId, report) : report;
     }
+    const report = await alreadyComplete(job, sink, reporter, run); // first: it needs no input, which may be gone
     await checkPublished(opened, run, await listPublished(job, input, run.plan));
-    return await alreadyComplete(job, sink, reporter, run);
+    return report;
   });
 }
 

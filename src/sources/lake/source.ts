@@ -440,17 +440,18 @@ async function openAsRows(
   const opened = await orGone(() => files.open(shard));
   let removed: Promise<Uint32Array> | undefined;
   const { remote } = opened;
+  const isMissing = ({ name, isPartition }: TableColumn): boolean => !isPartition && partition.has(name);
   return {
     path: opened.path,
     name: opened.name,
     partitions: partition,
     table: {
       // A file that lacks a column by which it is partitioned has the value of its partition.
-      columns: columns.map((column) =>
-        column.isPartition || !partition.has(column.name)
-          ? column
-          : { ...column, default: partition.get(column.name) ?? null },
-      ),
+      columns: columns.some(isMissing)
+        ? columns.map((column) =>
+            isMissing(column) ? { ...column, default: partition.get(column.name) ?? null } : column,
+          )
+        : columns,
       removed() {
         removed ??= orGone(() => file.removed()).then((all) => {
           if ((all.at(-1) ?? -1) >= (rows ?? Number.POSITIVE_INFINITY)) {
