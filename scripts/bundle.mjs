@@ -12,8 +12,8 @@ import { globSync } from "tinyglobby";
 const project = fileURLToPath(new URL("..", import.meta.url));
 const target = join(project, "dist/bundle");
 const { dependencies, peerDependencies } = JSON.parse(readFileSync(join(project, "package.json"), "utf8"));
-/** node-postgres would take this one if a user had installed it. */
-const absent = ["pg-native"];
+/** Clients of Postgres and Redis would take these if a user had installed them. */
+const absent = ["pg-native", "@node-rs/xxhash", "@opentelemetry/api"];
 
 const workers = globSync("dist/**/*-worker.js", { cwd: project, ignore: "dist/bundle/**" });
 const entries = ["dist/cli/main.js", ...workers].map((file) => [basename(file, ".js"), join(project, file)]);

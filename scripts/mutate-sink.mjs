@@ -39,6 +39,11 @@ const damage = ["test/run/damaged-output.test.ts", "test/run/trust.test.ts", "te
 const rest = ["test/run/rejects.test.ts", "test/cli/rejects.test.ts", "test/run/resume.test.ts"];
 const pipe = ["test/targets/arrow/stream.test.ts", "test/run/pipe.test.ts"];
 
+const lakes = ["test/targets/delta", "test/targets/iceberg", "test/contract/sink.test.ts"];
+
+/** What tests the targets of lake tables alone, tried first there. */
+const lakeFiles = /^targets\/(?:lake|delta|iceberg)/;
+
 /** Where something taken out of a file of dist/targets/postgres is likely to be noticed: tried first, to save time. */
 const likely = {
   answers: ["answers"],
@@ -65,7 +70,7 @@ const postgresRuns = [
   "test/cli/nameless-user.test.ts",
 ];
 
-const s3 = ["test/contract/sink.test.ts", "test/targets/parquet/s3"];
+const s3 = ["test/contract/store.test.ts", "test/contract/sink.test.ts", "test/targets/parquet/s3"];
 const s3Runs = ["test/run/s3-output.test.ts", "test/crash/s3-output.test.ts"];
 
 const folderNames = ["targets/parquet", "targets", "stores"];
@@ -143,6 +148,9 @@ function findMutants() {
 }
 
 function likelySuites(file) {
+  if (lakeFiles.test(file)) {
+    return lakes.map((suite) => [suite]);
+  }
   const names = file.startsWith("targets/postgres/") ? [...(likely[basename(file, ".js")] ?? []), "refusals"] : [];
   return names.map((name) => [`test/targets/postgres/${name}.test.ts`]);
 }

@@ -107,20 +107,20 @@ export interface RecordBatch {
   readonly selection?: Selection | undefined;
 }
 
-/** Which of the rows that were read `input.where` kept, and where an expression failed. */
+/** Which of the rows that were read are left, and which of these are bad already. */
 interface Selection {
   readonly readCount: number;
   /** For each row of the batch, its index among the rows that were read, ascending. */
   readonly indices: Uint32Array;
-  readonly failed: readonly FailedExpression[];
+  readonly failed: readonly FailedRow[];
 }
 
-/** An expression that cannot be computed for a row, which is a bad row then. */
-interface FailedExpression {
+/** A row that cannot be read, or for which an expression cannot be computed. */
+interface FailedRow {
   /** Row of the batch. */
   readonly row: number;
-  /** Index into the contract's expressions. */
-  readonly expression: number;
+  /** Index into the contract's expressions, or what is wrong with the row. */
+  readonly cause: number | string;
 }
 
 export interface NamedColumn {
@@ -148,6 +148,7 @@ export const rejectReasons = [
   "not_finite",
   "does_not_fit",
   "too_long",
+  "unreadable",
   "expression_failed",
   "prediction_not_finite",
   "model_failed",

@@ -13,7 +13,6 @@ import type { Decoder, ShardFile } from "../formats/format.js";
 import { JobError, assertNever, reworded } from "../base/errors.js";
 import type { PlannedShard } from "../run/plan/plan.js";
 import type { Spans } from "../run/plan/spans.js";
-import { problemColumn } from "../job/jobfile/kafka-spec.js";
 import { outputName } from "../job/jobfile/values.js";
 import type { NullFeatures } from "../report/attempt-record.js";
 import { showCount, count } from "../base/shown-numbers.js";
@@ -23,7 +22,7 @@ import type { JobSpec } from "../job/jobfile/job-spec.js";
 
 export interface RejectOptions {
   readonly spans: Pick<Spans, "locate">;
-  readonly decoder: Decoder;
+  readonly decoder: Pick<Decoder, "describeRows" | "describeFailure">;
   readonly source: ShardFiles;
   readonly contract: Contract;
   /** The part of the hint that says what is kept if a bad row ends the run. */
@@ -119,6 +118,7 @@ function reasonOf({ reason }: RowFault, value: string | null): RejectReason {
       return "target_cannot_hold";
     case "prediction":
       return "prediction_not_finite";
+    case "unreadable":
     case "not_finite":
     case "too_long":
     case "prompt_too_long":
@@ -174,7 +174,8 @@ function explainRow(rejected: RejectedRow, path: string, { contract, kept, nullF
     not_finite: `${where}, column \`${column}\` is ${shorten(value)}, which is not finite`,
     does_not_fit: `${where}, column \`${column}\` is ${shorten(value)}, which ${holderOf(contract, column)} cannot hold`,
     too_long: `${where}, column \`${column}\` is a list of ${value}, more than ${holderOf(contract, column)} takes`,
-    expression_failed: `${where}: ${unreadable(value) ?? `${expressionKey(contract, column)} fails: ${value}`}`,
+    unreadable: `${where}: ${value}`,
+    expression_failed: `${where}: ${expressionKey(contract, column)} fails: ${value}`,
     prediction_not_finite: `${where}: the model's prediction \`${column}\` is ${value}`,
     model_failed: `${where}: the model fails on it: ${value}`,
     prompt_too_long: `${where}: its prompt is too long: ${value}`,
@@ -187,12 +188,6 @@ function explainRow(rejected: RejectedRow, path: string, { contract, kept, nullF
   return new JobError("BAD_ROW", found[rejected.reason], {
     hint: `${input}${remedyOf(rejected, contract)}on_bad_row: reject sets such rows aside. ${kept}`,
   });
-}
-
-/** What is wrong with a record of a topic, which fails to be read by an expression; undefined: another expression failed. */
-function unreadable(value: string | null): string | undefined {
-  const [, problem] = new RegExp(String.raw`\(${problemColumn} = (?!NULL)(.+)\)$`, "s").exec(value ?? "") ?? [];
-  return problem;
 }
 
 /** "all 8,831 rows", "12 of 8,831 rows". */
@@ -209,7 +204,7 @@ function expressionKey({ expressions }: Contract, name: string | null): string {
 /** What lets the row be scored after all, where something does: "model.missing: nan …; ". */
 function remedyOf({ reason, column, value }: RejectedRow, contract: Contract): string {
   if (reason === "expression_failed") {
-    return unreadable(value) !== undefined ? "" : "correct the expression, or wrap it in try(…), which gives NULL; ";
+    return "correct the expression, or wrap it in try(…), which gives NULL; ";
   }
   if (reason === "target_cannot_hold") {
     return "change the column of the table; ";

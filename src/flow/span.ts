@@ -143,10 +143,14 @@ function reportFailed(
     report,
   }: { readonly range: BatchRows; readonly report: (fault: RowFault) => void },
 ): void {
-  for (const { row, expression } of selection?.failed ?? []) {
-    const column = expressions?.list[expression]?.name;
-    if (column !== undefined && row >= from && row < to) {
-      report({ reason: "expression", column, row: first + (row - from), value: undefined });
+  for (const { row, cause } of selection?.failed ?? []) {
+    if (row >= from && row < to) {
+      const place = { row: first + (row - from) };
+      report(
+        typeof cause === "string"
+          ? { ...place, reason: "unreadable", column: undefined, value: cause }
+          : { ...place, reason: "expression", column: expressions?.list[cause]?.name, value: undefined },
+      );
     }
   }
 }

@@ -3,6 +3,7 @@ import type { FixedColumn } from "../columns/types.js";
 import { evaluateRows } from "../duckdb/evaluate.js";
 import { openDuckDb, openDuckDbLazily } from "../duckdb/instance.js";
 import { jsonRows } from "../duckdb/json-rows.js";
+import { type KeyedColumns, type KeyValues, keyedFiles } from "../duckdb/key-values.js";
 import { type RowJoin, addRows, compareRows, loadRows, loadRuns } from "../duckdb/row-join.js";
 import { firstLine } from "../duckdb/sql.js";
 import { StreamEndedError, readStored } from "../duckdb/stored-rows.js";
@@ -17,6 +18,7 @@ import {
   type StoredRowsRequest,
   silentLog,
 } from "../flow/opened-job.js";
+import type { StoredSpans, StoredTable } from "../run/lifecycle/span-record.js";
 import { JobError, messageOf } from "../base/errors.js";
 import { openSpool, spoolRoot } from "../base/spool.js";
 import { attemptServices } from "./attempt.js";
@@ -151,6 +153,23 @@ export async function openStoredRows(
       return Promise.resolve();
     },
   };
+}
+
+/** Yields the files of a run with their rows as keys and values. */
+export async function* keyedFilesOf(
+  { threads, memoryBytes }: { readonly threads: number; readonly memoryBytes: number },
+  files: StoredTable | StoredSpans,
+  named: KeyedColumns,
+): AsyncGenerator<() => AsyncGenerator<KeyValues>> {
+  using duckdb = await openDuckDb({ threads, memoryBytes, allowed: { folders: [files.folder] } });
+  const connection = await duckdb.connect();
+  try {
+    yield* keyedFiles(connection, files, named);
+  } catch (error) {
+    throw limitError(error, "reading the rows of a run") ?? error;
+  } finally {
+    connection.closeSync();
+  }
 }
 
 function wordsOf({ data: { buffer, byteOffset, length } }: FixedColumn): Int32Array {

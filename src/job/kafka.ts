@@ -1,7 +1,8 @@
 import { readFile } from "node:fs/promises";
 import { resolve } from "node:path";
 import { gunzipSync } from "node:zlib";
-import { showType } from "../columns/types.js";
+import { type Column, type RecordBatch, showType } from "../columns/types.js";
+import { rowState, selectRows } from "../flow/pack/select-rows.js";
 import { openArrowDecoder } from "../formats/arrow/decoder.js";
 import { openBytes, openShards } from "../formats/arrow/shards.js";
 import { unpackLz4Frame, unpackSnappyBlock, unpackZstdFrame } from "../formats/codecs.js";
@@ -12,18 +13,22 @@ import {
   type KafkaLogin,
   type KafkaTls,
   openCluster,
+  openRegistry,
   rowsOfShard,
   topicColumns,
   topicSource,
   type Unpack,
+  type ValueReader,
 } from "../sources/kafka/source.js";
 import type { Source } from "../sources/source.js";
 import { openArrowStream } from "../targets/stream.js";
+import { proxiesOf } from "../base/http/proxies.js";
 import { openSpool, spoolRoot } from "../base/spool.js";
 import type { Tools } from "./attempt.js";
 import type { InputSpec } from "./jobfile/input-spec.js";
-import type { KafkaSpec } from "./jobfile/kafka-spec.js";
-import { fileError, readSecret } from "./reading.js";
+import type { Projection } from "../models/binding/contract.js";
+import { type KafkaRegistrySpec, type KafkaSpec, leftOut, problemColumn } from "./jobfile/kafka-spec.js";
+import { fileError, readHeader, readSecret } from "./reading.js";
 
 /* How a topic is opened on this machine. */
 
@@ -33,7 +38,7 @@ interface TopicTools extends Tools {
 
 /** Opens the source of a topic's records. @param files the source of other files */
 export async function openTopic(
-  { brokers, topic, columns, tls, sasl }: KafkaSpec,
+  { brokers, topic, group, tls, sasl, registry, ...fields }: KafkaSpec,
   { path, max_mb: maxMb }: InputSpec["spool"],
   files: Source,
   tools: TopicTools,
@@ -49,28 +54,77 @@ export async function openTopic(
   });
   const root = spoolRoot(folder, path);
   const spool = openSpool({ root, writer, use: "in", isDead, maxBytes: maxMb * 1024 * 1024 });
-  return topicSource(files, { topic, columns, cluster, spool, unpack, writeArrow: openArrowStream });
+  const values = registry && (await openValues(registry, Object.keys(fields.columns), tools));
+  return topicSource(files, { topic, fields, values, cluster, group, spool, unpack, writeArrow: openArrowStream });
+}
+
+async function openValues(
+  { url, username, password = "", token }: KafkaRegistrySpec,
+  names: readonly string[],
+  { folder, where, retry, signal }: TopicTools,
+): Promise<ValueReader> {
+  const { openAvro } = await import("../sources/lake/avro.js");
+  const at = (key: string) => ({ folder, key: where(["input", "kafka", "registry", key]) });
+  const headers = async (): Promise<Record<string, string>> => {
+    if (token !== undefined) {
+      return { authorization: `Bearer ${await readHeader(token, at("token"))}` };
+    }
+    const login = username === undefined ? undefined : `${username}:${await readSecret(password, at("password"))}`;
+    return login === undefined ? {} : { authorization: `Basic ${Buffer.from(login).toString("base64")}` };
+  };
+  return openRegistry({ url, names, openAvro, headers, retry, signal, findProxy: proxiesOf(process.env) });
 }
 
 /** Opens the decoder of a topic's shards, which are fetched when they are opened. What they are like is known before. */
-export async function openTopicDecoder({ columns }: KafkaSpec, options: ParquetOptions): Promise<Decoder> {
+export async function openTopicDecoder(fields: KafkaSpec, options: ParquetOptions): Promise<Decoder> {
   const open = openShards(async ({ remote, ...file }) => {
     await remote?.fetch([]);
     return await openBytes(file);
   });
   const arrow = openArrowDecoder({ ...options, areFiles: true, open });
   const schema: ShardSchema = {
-    columns: topicColumns(columns).map(({ name, type }) => ({ name, sourceType: showType(type), type })),
+    columns: topicColumns(fields).map(({ name, type }) => ({ name, sourceType: showType(type), type })),
     legacyDates: [],
   };
+  const problem = {
+    column: problemColumn,
+    source: { name: problemColumn, path: [problemColumn], type: "utf8" },
+  } as const;
   const common = { rowGroups: 1, sizeBytes: 0, schema, encrypted: [], nulls: new Map<string, number>() };
   return await Promise.resolve({
     ...arrow,
     async *footers(files) {
       yield* files.map(({ path, name }) => ({ path, rows: rowsOfShard(name), ...common }));
     },
+    async *read(slices) {
+      const withProblems = slices.map((slice) => {
+        const { projection } = slice;
+        return { ...slice, projection: { ...projection, passthrough: [...projection.passthrough, problem] } };
+      });
+      for await (const { carried, ...batch } of arrow.read(withProblems)) {
+        yield readable({ ...batch, carried: carried.slice(0, -1) }, carried.at(-1), slices[0]?.projection);
+      }
+    },
     windows: ({ rowStart, rowEnd }) => Promise.resolve([{ rowStart, rowEnd, ranges: [] }]),
   });
+}
+
+/** Takes out the rows that are none, and says which ones cannot be read. */
+function readable(batch: RecordBatch, texts: Column | undefined, projection: Projection | undefined): RecordBatch {
+  if (texts?.kind !== "bytes" || projection === undefined) {
+    throw new TypeError(`column ${problemColumn} is read as texts`);
+  }
+  const { offsets, bytes, valid } = texts;
+  const states = new Uint16Array(batch.rowCount).fill(rowState.kept);
+  const problems = new Map<number, string>();
+  for (let row = valid?.indexOf(1) ?? 0; row >= 0 && row < batch.rowCount; row += 1) {
+    if (valid?.[row] !== 0) {
+      const problem = Buffer.from(bytes.subarray(offsets[row], offsets[row + 1])).toString();
+      problems.set(row, problem);
+      states[row] = problem === leftOut ? rowState.filtered : rowState.kept;
+    }
+  }
+  return problems.size === 0 ? batch : selectRows(batch, states, projection, problems);
 }
 
 async function tlsOf(tls: KafkaSpec["tls"], { folder, where }: TopicTools): Promise<KafkaTls | undefined> {
@@ -95,11 +149,11 @@ function loginOf(sasl: KafkaSpec["sasl"], { folder, where }: TopicTools): KafkaL
     return undefined;
   }
   const { mechanism, username = "", password = "", token } = sasl;
-  const [given, key] = token === undefined ? [password, "password"] : [token, "token"];
+  const [secret, key] = token === undefined ? [password, "password"] : [token, "token"];
   return {
     mechanism,
     username,
-    secret: () => readSecret(given, { folder, key: where(["input", "kafka", "sasl", key]) }),
+    secret: () => readSecret(secret, { folder, key: where(["input", "kafka", "sasl", key]) }),
   };
 }
 

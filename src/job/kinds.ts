@@ -19,6 +19,7 @@ import type { Plan } from "../run/plan/plan.js";
 import { type OpenKeyDuckDb, openParquetSink, type ParquetSinkOptions } from "../targets/parquet/sink.js";
 import { type BeyondFolder, inFolder } from "../targets/parquet/parts.js";
 import { layoutOf, plannedLayout } from "../targets/parquet/layout.js";
+import { type After, publishingAfter } from "../targets/after/after.js";
 import { type Sink, commitConcurrency } from "../targets/target.js";
 import type { Secrets } from "../targets/postgres/connect.js";
 import type { CatalogSpec } from "./jobfile/catalog-spec.js";
@@ -34,6 +35,7 @@ import type {
   StoreOutputSpec,
   TargetSpecs,
 } from "./jobfile/output-spec.js";
+import type { PublishSpec } from "./jobfile/publish-spec.js";
 import { secretFile } from "./jobfile/secrets.js";
 import { anyValue } from "./jobfile/template.js";
 import {
@@ -57,6 +59,7 @@ import { type Spool, openSpool, spoolRoot } from "../base/spool.js";
 import { programVersion, type Tools } from "./attempt.js";
 import { refuseSmallAddressSpace } from "./machine.js";
 import { readSecret } from "./reading.js";
+import type { AfterTools } from "./redis.js";
 import { combineSources } from "../sources/listing.js";
 import { diskSource } from "../sources/disk.js";
 import type { OtherFolders } from "../targets/parquet/other-runs.js";
@@ -75,6 +78,13 @@ const targets: { readonly [Key in keyof TargetSpecs]-?: TargetKind<NonNullable<T
   iceberg: { name: ({ table }) => table, open: openIceberg, load: () => import("../targets/parquet/part-file.js") },
   postgres: { name: ({ table }) => table, open: openInPostgres, load: () => import("../targets/postgres/sink.js") },
 };
+
+/** Where rows go, too, when they are published at the target, by their keys in `publish`. */
+const afterwards: { readonly [Key in keyof PublishSpec]-?: OpenAfter<NonNullable<PublishSpec[Key]>> } = {
+  redis: async (spec, tools) => (await import("./redis.js")).openRedisOf(spec, tools),
+};
+
+type OpenAfter<Spec> = (spec: Spec, tools: AfterTools) => Promise<After>;
 
 /** Where models come from. The first one that owns a URI resolves it. */
 const places: readonly PlaceKind[] = [
@@ -297,6 +307,16 @@ export async function openSink(spec: JobSpec, options: SinkOptions): Promise<Sin
     throw new Error("a spec without a target has passed its check");
   }
   return await sink;
+}
+
+/** The target of a job, whose runs are published where `publish` says, too. */
+export async function withAfterwards({ publish = {} }: JobSpec, sink: Sink, tools: AfterTools): Promise<Sink> {
+  let both = sink;
+  for (const key of Object.keys(publish) as (keyof PublishSpec)[]) {
+    const spec = publish[key];
+    both = spec === undefined ? both : publishingAfter(both, await afterwards[key](spec, tools));
+  }
+  return both;
 }
 
 /** Does something with the target that a spec names; undefined: its rows go through a pipe. */

@@ -41,6 +41,7 @@ import {
   shortPath,
   runFolder,
   runPattern,
+  withAfterwards,
   withTarget,
   writtenTo,
 } from "./kinds.js";
@@ -117,18 +118,19 @@ export async function openLoaded(
     ...tools,
     where,
   });
-  const { outputPattern, variablesOf } = loaded;
+  const { outputPattern, variablesOf, hourParam } = loaded;
+  const limits = { threads: cores, memoryBytes: memory.duckDbBytes };
   const sinkOptions = { ...tools, cores, memory, attempt, outputPattern, variablesOf, where };
   let sink: Sink;
   try {
-    sink = await openSink(spec, sinkOptions);
+    const after = { ...tools, ...limits, where, job: spec.name, hourParam, log };
+    sink = await withAfterwards(spec, await openSink(spec, sinkOptions), after);
   } catch (error) {
     await source[Symbol.asyncDispose]();
     throw error;
   }
 
   const { timezone, report } = spec;
-  const limits = { threads: cores, memoryBytes: memory.duckDbBytes };
   return {
     job: {
       spec,

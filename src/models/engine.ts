@@ -236,6 +236,8 @@ export interface PaidEngine {
   /** The most tokens of an answer; undefined: the spec has no limit. */
   readonly mostCompletionTokens: number | undefined;
   readonly spending: Spending;
+  /** Says that so many rows, which were asked, are asked for once more: they take answers that are theirs already. */
+  asksAgain(rows: number): void;
   /** What a run may spend in all; undefined: no limit. */
   readonly limits: SpendingLimits;
 }

@@ -137,7 +137,7 @@ export function checkLines(checks: readonly string[]): string[] {
 export function targetLines({ target, found, untried }: FoundTarget): string[] {
   return [
     `target   ${target}${found === undefined ? "" : `, which has ${found}`}`,
-    ...untried.map((line) => `untried  ${line}`),
+    ...untried.flatMap((text) => text.split("\n").map((line, i) => `${i === 0 ? "untried  " : " ".repeat(9)}${line}`)),
   ].map(printable);
 }
 

@@ -123,7 +123,7 @@ async function discardedMeanwhile(opened: OpenedJob, run: RunSink): Promise<Atte
 
 /** Ends a run whose spans are all committed. @throws JobError TOO_MANY_REJECTS, PLAN_CHANGED for a superseded run */
 async function endRun(opened: OpenedJob, run: RunSink): Promise<AttemptEnd> {
-  const { job, sink, attempt, reporter } = opened;
+  const { job, sink, input, attempt, reporter } = opened;
   const { plan } = run;
   const { record, log } = reporter;
   // The limit holds for all workers together; each has counted its own rejects and those before it.
@@ -150,6 +150,13 @@ async function endRun(opened: OpenedJob, run: RunSink): Promise<AttemptEnd> {
   const finish = (): Promise<void> => publishRun(sink, run, { ...attemptJson(record), ...scored });
   await (plan.staged ? addingHint(refusedText(job, plan), finish) : finish());
   log.debug(`finished run ${plan.runId}`);
+  if (plan.input.table !== undefined) {
+    record.inputState = await input.source.published(plan.input.table);
+    const { warning } = record.inputState;
+    if (warning !== undefined) {
+      log.warn(warning);
+    }
+  }
   return {
     status: "complete",
     verdict: verdict === undefined ? null : verdictReport(job.spec, plan, verdict),
@@ -282,6 +289,7 @@ export async function decidedError(
   const page = job.page === undefined ? "" : `, or at the page ${job.page}`;
   const texts = decidingTexts(commands);
   const restored = lost === undefined ? "" : ", after you restore what is lost";
+  const cures = toCorrect(verdict);
   const hint = [
     `${readers === undefined ? "" : `${readers}; `}look at ${toLookAt(job, plan, held)}${page}, then decide`,
     ...(newer === undefined ? [] : [newer]),
@@ -289,7 +297,7 @@ export async function decidedError(
     `${texts.approve}${restored}: ${approve}`,
     ...(joinsBaseline ? [`${texts.approve}${restored}, and ${texts.notNormal}: ${approve} --not-normal`] : []),
     `${texts.discard}: ${discard}`,
-    `to score again, after you correct ${toCorrect(verdict)} or change the spec: ${newRun}`,
+    `to score again, after you correct ${cures}${cures.endsWith("the spec") ? "" : " or change the spec"}: ${newRun}`,
   ];
   return new JobError("HELD", message.join("\n  "), { hint: hint.join("\n    ") });
 }

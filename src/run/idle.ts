@@ -44,6 +44,7 @@ export function unscored(sink: Sink, reporter: Reporter, run: RunSink): RunRepor
 /** Reports that no row came since the last run of a chain, so that none is planned. */
 export function nothingNew({ base }: Job, sink: Sink, { record }: Reporter): RunReport {
   record.finish();
+  record.inputState = { ...record.inputState, rowsBehind: 0 };
   const none = { rowsPlanned: 0, spansPlanned: 0, spansCommitted: 0, spansResumed: 0, shardsUnplanned: 0 };
   return { ...workOf(record), ...none, runId: base, status: "nothing_new", verdict: null, output: sink.target };
 }

@@ -11,6 +11,7 @@ import {
   type Contract,
   type Expression,
   type Expressions,
+  columnRefs,
   folderColumns,
   outputColumns,
   outputTensors,
@@ -210,9 +211,10 @@ async function bindExpressions(
     computed.push({ name, sourceType: "VARCHAR", type: "utf8", computed: true });
   }
   const used = new Set(list.flatMap(({ uses }) => uses));
+  const sources = seen.columns.filter(({ name }) => used.has(name));
   return {
     columns: overlay(seen.columns, computed),
-    expressions: { list, folders: folderColumns(seen.columns.filter(({ name }) => used.has(name))) },
+    expressions: { list, folders: folderColumns(sources), columns: columnRefs(sources) },
   };
 }
 

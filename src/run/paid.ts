@@ -75,6 +75,7 @@ async function askFirstRows(
   /** So many of the first rows must have valid answers. */
   const least = Math.min(leastValid, 1 - mayReject) * sample.rows.length;
   const outputs = outputTensors(plan.contract);
+  const distinct = new Set(sample.rows.map((inputs) => JSON.stringify(paid.promptTexts(inputs)))).size;
   const asking = sample.rows.map((inputs) => engine.run({ inputs, outputs }));
   try {
     const seen = await enoughAnswers(asking, least);
@@ -84,8 +85,9 @@ async function askFirstRows(
     requireAffordable(plan, paid, {
       answers: own.answers - before.own.answers,
       asked,
-      share: sample.rows.length / sample.read,
+      share: distinct / sample.read,
     });
+    paid.asksAgain(sample.rows.length);
   } catch (error) {
     await Promise.allSettled(asking); // what is on its way is paid for, and kept
     await paid.keep();
@@ -158,7 +160,7 @@ interface AskedRows {
   readonly answers: number;
   /** Rows that they are of: those whose answers were not there yet. */
   readonly asked: number;
-  /** The part of the rows that input.where keeps. */
+  /** The part of the rows that input.where keeps, and whose prompt is not that of another row. */
   readonly share: number;
 }
 

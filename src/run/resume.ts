@@ -21,6 +21,7 @@ import {
 } from "./plan/compare.js";
 import type { PlannedShard } from "./plan/plan.js";
 import type { SpanRange } from "./plan/spans.js";
+import { prunedError } from "./lifecycle/pruned-run.js";
 
 /* Whether a planned run may go on: spec, model and input are compared with its plan. */
 
@@ -73,8 +74,11 @@ export function refuseElsewhere(job: Job, sink: Sink, run: PlannedRun): void {
   }
 }
 
-/** Opens a run that `refuseElsewhere` admits. @throws JobError also those of `Sink.open` */
+/** Opens a run that `refuseElsewhere` admits. @throws JobError PRUNED; also those of `Sink.open` */
 export async function openOwn(job: Job, sink: Sink, stored: StoredPlan, how?: Opening): Promise<RunSink> {
+  if (stored.pruned !== undefined) {
+    throw prunedError(stored.pruned, newRunCommand(job, stored.plan));
+  }
   const run = await sink.open(stored, how);
   refuseElsewhere(job, sink, run);
   return run;

@@ -180,8 +180,9 @@ async function takeUp(opened: OpenedJob, stored: StoredPlan): Promise<RunReport>
       const report = await (attempt.newRun ? orChangedInput(scoring) : scoring);
       return report instanceof JobError ? await abandon(opened, run.plan.runId, report) : report;
     }
+    const report = await alreadyComplete(job, sink, reporter, run); // first: it needs no input, which may be gone
     await checkPublished(opened, run, await listPublished(job, input, run.plan));
-    return await alreadyComplete(job, sink, reporter, run);
+    return report;
   });
 }
 

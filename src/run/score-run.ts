@@ -95,6 +95,7 @@ export async function planAndScore(opened: OpenedJob, runId: RunId, listing: Lis
   const { plan } = await planRun(opened, planning);
   // Before the plan is stored: a run that was never planned may be repeated with another model or file.
   await checkGolden(opened, { plan, engine: await loading.engine });
+  await (input.chain?.to === null ? sink.makePlace(plan) : undefined);
   const range = await claimRange(input.chain, attempt, plan);
   if (range !== undefined) {
     return { range };

@@ -1,7 +1,6 @@
 import { randomUUID } from "node:crypto";
 import type { DuckDbAccess } from "../duckdb/instance.js";
 import { jsonRows } from "../duckdb/json-rows.js";
-import { splitRunId } from "../run/plan/identity.js";
 import type { Plan } from "../run/plan/plan.js";
 import {
   actionsOf,
@@ -26,11 +25,13 @@ import {
   jsonText,
   type LakeColumn,
   type LakeSinkOptions,
+  markOf,
   notWritten,
   openLakeSink,
   requireColumns,
   requirePartition,
   requireType,
+  type RunMark,
 } from "./lake.js";
 import type { RunFolder } from "./parquet/parts.js";
 import type { Sink } from "./target.js";
@@ -73,7 +74,7 @@ export function openDeltaSink(options: LakeSinkOptions): Sink {
     kind: "delta",
     files: { store, folder: table },
     read: () => stateOf(reader, table),
-    lastRun: ({ transactions }, base) => transactions.get(appIdOf(base)),
+    lastRun: ({ transactions }, name) => transactions.get(appIdOf(name)),
     requireWritable: (plan, state) => {
       requireWritable(options, plan, state);
     },
@@ -86,8 +87,8 @@ export function openDeltaSink(options: LakeSinkOptions): Sink {
   });
 }
 
-function appIdOf(base: string): string {
-  return `infer-batch:${base}`;
+function appIdOf(name: RunMark["name"]): string {
+  return `infer-batch:${name}`;
 }
 
 /** Reads the log of the table through the store of a target. */
@@ -191,7 +192,7 @@ async function nextVersion(
 ): Promise<() => Promise<boolean>> {
   const { table, mode, partition } = options;
   const { plan } = stored;
-  const { base, number } = splitRunId(plan.runId);
+  const { name, version } = markOf(plan);
   const replaced = mode === "append" ? [] : await replacedFiles(options, reader, plan, state);
   return async () => {
     const now = Date.now();
@@ -210,13 +211,13 @@ async function nextVersion(
         },
       },
       ...(state === undefined ? creation(options, plan, now) : []),
-      { txn: { appId: appIdOf(base), version: number, lastUpdated: now } },
+      { txn: { appId: appIdOf(name), version, lastUpdated: now } },
       ...replaced.map((file) => removal(file, now)),
       ...files.map((file) => ({ add: { ...addOf(file, partition), modificationTime: now } })),
     ];
     const text = actions.map((action) => `${JSON.stringify(action)}\n`).join("");
-    const name = `${logOf(table)}/${nameOf((state?.version ?? -1) + 1)}.json`;
-    return (await store.create(name, text, fenceOf(layout, check))).outcome === "created";
+    const file = `${logOf(table)}/${nameOf((state?.version ?? -1) + 1)}.json`;
+    return (await store.create(file, text, fenceOf(layout, check))).outcome === "created";
   };
 }
 

@@ -6,8 +6,7 @@ import { mapBounded } from "../base/promises.js";
 import { type RetryTools, type RetryVerdict, tryAgain } from "../base/retry.js";
 import type { ColumnType } from "../columns/types.js";
 import { outputColumns } from "../models/binding/contract.js";
-import { splitRunId } from "../run/plan/identity.js";
-import type { Plan, RunId } from "../run/plan/plan.js";
+import type { Plan } from "../run/plan/plan.js";
 import {
   columnsOf,
   entriesOf,
@@ -41,11 +40,13 @@ import {
   jsonText,
   type LakeColumn,
   type LakeSinkOptions,
+  markOf,
   notWritten,
   openLakeSink,
   requireColumns,
   requirePartition,
   requireType,
+  type RunMark,
 } from "./lake.js";
 import type { ColumnIds } from "./parquet/part-file.js";
 import type { RunFolder } from "./parquet/parts.js";
@@ -103,13 +104,12 @@ export function openIcebergSink(options: IcebergSinkOptions): Sink {
       const opened = await openIcebergTable(reader, { table, at, isCatalogs: true });
       return { at: metadata, table: opened, head: snapshotOf(opened, { ref: "main" }) };
     },
-    lastRun({ table: { meta } }, base) {
-      const property = meta.properties[propertyOf(base)];
+    lastRun({ table: { meta } }, name) {
+      const property = propertyOf(name);
       // Snapshots expire, and a property may be taken off: each says it where the other is gone.
-      const runs = meta.snapshots.map(({ summary }) => splitRunId(String(summary?.[runIdKey]) as RunId));
-      const numbers = runs.filter((run) => run.base === base).map(({ number }) => number);
-      const all = property === undefined ? numbers : [Number(property), ...numbers];
-      return all.length === 0 ? undefined : Math.max(...all);
+      const texts = [meta.properties, ...meta.snapshots.map(({ summary }) => summary)].map((each) => each?.[property]);
+      const versions = texts.flatMap((text) => (text === undefined ? [] : [Number(text)]));
+      return versions.length === 0 ? undefined : Math.max(...versions);
     },
     requireWritable(plan, state) {
       requireWritable(options, plan, state);
@@ -182,6 +182,11 @@ export function openNewIcebergTable(options: NewTableOptions): Sink {
     }));
     const partitionSpec = jsonText({ "spec-id": 0, fields });
     await untilSettled(table, retry, () => catalog.create({ schema: jsonText(schema), partitionSpec }));
+    sink = await options.open();
+  }
+
+  async function makePlace(plan: Plan): Promise<void> {
+    await (sink === empty ? create(plan) : undefined);
   }
 
   return {
@@ -191,6 +196,7 @@ export function openNewIcebergTable(options: NewTableOptions): Sink {
     },
     table: undefined,
     get ledger() {
+      // What is noted in the empty folder would be lost.
       return sink === empty ? { ...empty.ledger, create: () => Promise.reject(noTable(table)) } : sink.ledger;
     },
     find: (...args) => sink.find(...args),
@@ -201,11 +207,9 @@ export function openNewIcebergTable(options: NewTableOptions): Sink {
     prune: (...args) => sink.prune(...args),
     rehearse: (...args) => sink.rehearse(...args),
     open: (...args) => sink.open(...args),
+    makePlace,
     async create(plan, insteadOf) {
-      if (sink === empty) {
-        await create(plan);
-        sink = await options.open();
-      }
+      await makePlace(plan);
       return await sink.create(plan, insteadOf);
     },
     async [Symbol.asyncDispose]() {
@@ -216,21 +220,14 @@ export function openNewIcebergTable(options: NewTableOptions): Sink {
 }
 
 function noTable(table: string): JobError {
-  return new JobError(
-    "USAGE",
-    `writing to ${table}: there is no Iceberg table, in which a chain of runs has its records`,
-    {
-      hint: "create the table first, with the columns of the output",
-    },
-  );
+  return new JobError("FILE_MISSING", `making a note on a run in the folder of ${table}: there is no table yet`, {
+    hint: "run the job, which makes it",
+  });
 }
 
-/** Names the run in the summary of its snapshot. */
-const runIdKey = "infer-batch.run-id";
-
-/** Names the last run of its params in the properties of the table, which stay when snapshots expire. */
-function propertyOf(base: RunId): string {
-  return `infer-batch.${base}`;
+/** Has the version of a run in the summary of its snapshot, and that of the last one in the properties of the table. */
+function propertyOf(name: RunMark["name"]): string {
+  return `infer-batch.${name}`;
 }
 
 /** Reads the files of a table through the store of a target. */
@@ -389,7 +386,8 @@ async function nextSnapshot(
   const { table, tableFolder, mode, partition, catalog, retry, unpack } = options;
   const { layout, stored, check } = run;
   const { plan } = stored;
-  const { base, number } = splitRunId(plan.runId);
+  const mark = markOf(plan);
+  const names = { [propertyOf(mark.name)]: String(mark.version) };
   const { meta, whereIs } = state.table;
   const { head } = state;
   const facts = factsOf(state, partition);
@@ -465,7 +463,8 @@ async function nextSnapshot(
         operation: removedFiles.length === 0 ? "append" : "overwrite",
         ...summaryOf(head, files, removedFiles),
         "engine-name": "infer-batch",
-        [runIdKey]: plan.runId,
+        "infer-batch.run-id": plan.runId,
+        ...names,
         "infer-batch.plan-id": stored.planId,
       },
       "schema-id": meta["current-schema-id"],
@@ -478,7 +477,7 @@ async function nextSnapshot(
       { type: "assert-default-spec-id", "default-spec-id": facts.specId },
     ];
     const updates = [
-      { action: "set-properties", updates: { [propertyOf(base)]: String(number) } },
+      { action: "set-properties", updates: names },
       { action: "add-snapshot", snapshot },
       { ...branch, action: "set-snapshot-ref", "ref-name": "main", "snapshot-id": numbers.id }, // with how long snapshots stay
     ];

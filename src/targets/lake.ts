@@ -1,10 +1,12 @@
 import { JobError } from "../base/errors.js";
 import { mapBounded } from "../base/promises.js";
+import { sha256Of } from "../base/sha256.js";
 import { type ColumnType, showType } from "../columns/types.js";
 import type { DuckDBConnection } from "../duckdb/instance.js";
 import { quotePaths, quoteText } from "../duckdb/sql.js";
+import { runParam } from "../job/jobfile/job-spec.js";
 import { outputColumns } from "../models/binding/contract.js";
-import { isCalendarDate, numberedRunId, splitRunId } from "../run/plan/identity.js";
+import { isCalendarDate, numberedRunId, runIdOf, splitRunId } from "../run/plan/identity.js";
 import type { Plan, RunId } from "../run/plan/plan.js";
 import { type Fence, flush, type Store } from "../stores/store.js";
 import { type Layout, layoutOf } from "./parquet/layout.js";
@@ -35,8 +37,8 @@ export interface LakeFormat<State> extends Pick<BeyondFolder, "columnIds"> {
   readonly files: { readonly store: Store; readonly folder: string };
   /** Reads the table as it is now; undefined: there is none. */
   read(): Promise<State | undefined>;
-  /** The number of the newest run whose rows the table has, or had, of those of some params. */
-  lastRun(state: State, base: RunId): number | undefined;
+  /** The version of the newest run with a name whose rows the table has, or had. */
+  lastRun(state: State, name: RunMark["name"]): number | undefined;
   /**
    * Refuses a table that cannot take the rows of a run.
    * @throws JobError USAGE, CONTRACT
@@ -54,6 +56,30 @@ export interface LakeFormat<State> extends Pick<BeyondFolder, "columnIds"> {
    * @throws JobError PLAN_CHANGED where others have changed what would be replaced since the run was planned
    */
   commit(run: RunFolder, state: State | undefined, files: readonly AddedFile[]): Promise<() => Promise<boolean>>;
+}
+
+/** How a table names a run. Of two runs of a name, the later one has the greater version. */
+export interface RunMark {
+  readonly name: RunId;
+  readonly version: number;
+}
+
+/** More than the runs of some params, so that a version tells the run of a chain, too. */
+const runsOfParams = 1_000_000;
+
+/** All runs of a chain have one name, or a table would have a name for each: one is planned when those before it are over. */
+export function markOf({ job, params, runId, input }: Plan): RunMark {
+  const { base, number } = splitRunId(runId);
+  if (input.changes === undefined) {
+    return { name: base, version: number };
+  }
+  const { [runParam]: run, ...own } = params;
+  return { name: runIdOf(job, own, sha256Of), version: Number(run) * runsOfParams + number };
+}
+
+/** The number of a run in its chain; 0: it is of none. */
+function linkIn(version: number): number {
+  return Math.floor(version / runsOfParams);
 }
 
 /** Commits that other writers may do while one is tried. */
@@ -100,6 +126,7 @@ export function openLakeSink<State>(options: LakeSinkOptions, format: LakeFormat
         );
       }
       const { base, number } = splitRunId(plan.runId);
+      const { name, version } = markOf(plan);
       const state = await format.read(); // first: a run that it names was planned before
       const latest = await sink.find(base);
       if (latest !== undefined && splitRunId(latest.plan.runId).number >= number) {
@@ -111,22 +138,27 @@ export function openLakeSink<State>(options: LakeSinkOptions, format: LakeFormat
         format.files.store,
         fenceOf(layoutOf(options.folder, plan.runId), () => Promise.resolve()),
       );
-      const added = state && format.lastRun(state, base);
-      if (added !== undefined && added >= number) {
+      const added = state && format.lastRun(state, name);
+      if (added !== undefined && added >= version) {
         throw new JobError(
           "OUTPUT_DAMAGED",
-          `planning run ${plan.runId}: ${table} has the rows of run ${numberedRunId(base, added)}, and what is known of it is gone`,
+          `planning run ${plan.runId}: ${table} has the rows of run ${runText(name, added)}, and what is known of it is gone`,
           {
             hint: `restore ${options.folder}; or delete the rows from the table, and run the job with another name`,
           },
         );
       }
-      if (added !== undefined && mode === "append" && !options.allowDuplicates) {
-        throw addedBefore("USAGE", table, plan.runId, numberedRunId(base, added));
+      if (added !== undefined && linkIn(added) === linkIn(version) && mode === "append" && !options.allowDuplicates) {
+        throw addedBefore("USAGE", table, plan.runId, runText(name, added));
       }
       return await sink.create({ ...plan, target: { ...plan.target, ...format.pinned(plan, state) } }, insteadOf);
     },
   };
+}
+
+function runText(name: RunId, version: number): string {
+  const run = linkIn(version);
+  return run === 0 ? numberedRunId(name, version) : `${run} of ${name}`;
 }
 
 function addedBefore(code: "USAGE" | "PLAN_CHANGED", table: string, runId: string, earlier: string): JobError {
@@ -148,7 +180,7 @@ async function addRows<State>(
 ): Promise<void> {
   const { layout, stored, check } = run;
   const { plan } = stored;
-  const { base, number } = splitRunId(plan.runId);
+  const { name, version } = markOf(plan);
   const files = await addedFiles(run, parts);
   let isCopied = false;
   await requireExclusive(table, format.files.store, fenceOf(layout, check));
@@ -156,12 +188,20 @@ async function addRows<State>(
   for (let tries = 0; tries < triesLimit; tries += 1) {
     await check();
     const state = await format.read();
-    const added = state && format.lastRun(state, base);
-    if (added === number) {
+    const added = state && format.lastRun(state, name);
+    if (added === version) {
       return;
     }
-    if (added !== undefined && (mode === "append" ? !allowDuplicates : added > number)) {
-      throw addedBefore("PLAN_CHANGED", table, plan.runId, numberedRunId(base, added));
+    if (added !== undefined && linkIn(added) > linkIn(version)) {
+      throw new JobError(
+        "PLAN_CHANGED",
+        `adding run ${plan.runId} to ${table}: it has the rows of run ${runText(name, added)}, before which this one has ended`,
+        { hint: "run the same command again, which finds out how this run has ended" },
+      );
+    }
+    const isAdded = added !== undefined && linkIn(added) === linkIn(version);
+    if (isAdded && (mode === "append" ? !allowDuplicates : added > version)) {
+      throw addedBefore("PLAN_CHANGED", table, plan.runId, runText(name, added));
     }
     format.requireWritable(plan, state);
     requireValues(table, state === undefined ? [] : format.requiredColumns(state), files);

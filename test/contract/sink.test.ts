@@ -1,8 +1,10 @@
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
+import { describe } from "vitest";
 import type { OutputRows } from "#src/columns/types.js";
 import { scratchFolder } from "../support/job.js";
 import { type AnswersWorld, answersContractOf } from "../support/answers-contract.js";
+import { type DiskCatalog, icebergMissing, icebergSink, useDiskCatalog } from "../support/iceberg.js";
 import { memoryTarget } from "../support/memory-target.js";
 import { outputRows } from "../support/output.js";
 import { usePostgres } from "../support/postgres.js";
@@ -21,6 +23,7 @@ import { torture } from "../support/torture.js";
 
 const postgres = usePostgres();
 const stores = useFirstStores();
+let icebergTables = 0;
 
 /** A part of each of three spans, the rejects of one, the manifest and the mark of the end. */
 const pruningFiles = { keepsPrunedRows: false, prunes: { files: 6 } };
@@ -52,6 +55,29 @@ async function deltaWorld(): Promise<AnswersWorld> {
     journals: async () =>
       (await readdir(scratch.path, { recursive: true })).filter((name) => name.includes("/answers")),
     [Symbol.asyncDispose]: () => scratch[Symbol.asyncDispose](),
+  };
+}
+
+async function icebergWorld(catalog: DiskCatalog): Promise<AnswersWorld> {
+  icebergTables += 1;
+  const table = `db.t${icebergTables}`;
+  await catalog.pyiceberg.make(table, {
+    columns: [
+      ["id", "long", false],
+      ["score", "float", false],
+    ],
+  });
+  const port = Number(new URL(catalog.url).port);
+  return {
+    open: () => icebergSink(table, { port, runId: "job-000000000000", allowDuplicates: true }),
+    ids: async () => ascending((await catalog.pyiceberg.read(table)).rows.map(({ id }) => Number(id))),
+    adds: true,
+    hasFiles: true,
+    ...pruningFiles,
+    keepsPrunedRows: true,
+    journals: async () =>
+      (await readdir(catalog.folderOf(table), { recursive: true })).filter((name) => name.includes("/answers")),
+    [Symbol.asyncDispose]: () => Promise.resolve(),
   };
 }
 
@@ -143,8 +169,12 @@ function holds(name: string, worldOf: () => Promise<AnswersWorld>, about: readon
 holds("the sink in memory", memoryWorld);
 holds("the Parquet sink", parquetWorld);
 holds("a Delta table", deltaWorld);
-for (const { name, describe, server } of stores) {
-  describe(`the Parquet sink in ${name}`, () => {
+describe.skipIf(icebergMissing !== undefined)(icebergMissing ?? "", () => {
+  const catalog = useDiskCatalog();
+  holds("an Iceberg table", () => icebergWorld(catalog()), torture ? all : ["rows", "staging"]);
+});
+for (const { name, describe: describeStore, server } of stores) {
+  describeStore(`the Parquet sink in ${name}`, () => {
     // The same code reads the others from a disk.
     holds("over it", () => objectsWorld(server()), torture ? all : ["rows"]);
   });

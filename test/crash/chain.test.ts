@@ -1,10 +1,11 @@
 import { readdir } from "node:fs/promises";
 import { join } from "node:path";
-import { expect, test } from "vitest";
+import { describe, expect, test } from "vitest";
 import { type CliResult, runCli } from "../support/cli.js";
+import { icebergMissing, useDiskCatalog } from "../support/iceberg.js";
 import { growingLake, type LakeKind, lakeKinds, missing, skipped } from "../support/lake-writers.js";
 import { scratch } from "../support/job.js";
-import { rowsOfDelta, writeLakeJob } from "../support/lakes.js";
+import { appsOfDelta, rowsOfDelta, writeLakeJob } from "../support/lakes.js";
 import { outputRows } from "../support/output.js";
 import type { Database } from "../support/pg-database.js";
 import { usePostgres } from "../support/postgres.js";
@@ -15,6 +16,8 @@ import { torture } from "../support/torture.js";
 
 const postgres = usePostgres();
 const s3 = useS3();
+let catalog: ReturnType<typeof useDiskCatalog>;
+let tables = 0;
 
 const columns = ["x", "id"];
 /** Runs of a chain, and processes that are killed. */
@@ -54,7 +57,24 @@ const places = {
     return await Promise.resolve({
       output: { delta: { path: scores } },
       env: {},
-      ids: async () => (await rowsOfDelta(scores)).map(({ id }) => Number(id)).toSorted((left, right) => left - right),
+      async ids() {
+        expect(await appsOfDelta(scores), "what the table keeps of the chain does not grow").toHaveLength(1);
+        return (await rowsOfDelta(scores)).map(({ id }) => Number(id)).toSorted((left, right) => left - right);
+      },
+      [Symbol.asyncDispose]: () => Promise.resolve(),
+    });
+  },
+  async iceberg(): Promise<Place> {
+    const { url, env, pyiceberg } = catalog();
+    const name = `db.scores${(tables += 1)}`;
+    return await Promise.resolve({
+      output: { iceberg: { table: name, catalog: { url, warehouse: "tests", token: "${CATALOG_TOKEN}" } } },
+      env,
+      async ids() {
+        const { rows, runs } = await pyiceberg.read(name);
+        expect(Object.keys(runs), "what the table keeps of the chain does not grow").toHaveLength(1);
+        return rows.map(({ id }) => Number(id)).toSorted((left, right) => left - right);
+      },
       [Symbol.asyncDispose]: () => Promise.resolve(),
     });
   },
@@ -152,23 +172,37 @@ async function live(kind: LakeKind, place: Place, seed: number): Promise<number>
 const worlds = (Object.keys(places) as (keyof typeof places)[]).flatMap((name) =>
   lakeKinds.map((kind) => ({ name, kind })),
 );
-const short: Readonly<Record<string, LakeKind>> = { disk: "delta", delta: "iceberg", upsert: "delta" };
+const short: Readonly<Record<string, LakeKind>> = {
+  disk: "delta",
+  delta: "iceberg",
+  iceberg: "delta",
+  upsert: "delta",
+};
 const told = torture ? worlds : worlds.filter(({ name, kind }) => short[name] === kind);
+
+function testEach(each: typeof worlds): void {
+  test.skipIf(missing !== undefined).each(each)(
+    `a $kind table into $name: each once, however processes of the chain are killed${skipped}`,
+    async ({ name, kind }) => {
+      await using place = await places[name]();
+      const rows = await live(
+        kind,
+        place,
+        worlds.findIndex((world) => world.name === name && world.kind === kind),
+      );
+      expect(await place.ids()).toEqual(Array.from({ length: rows }, (_, id) => id));
+    },
+    torture ? 1_200_000 : 240_000,
+  );
+}
 
 s3.describe("in every place", () => {
   postgres.describe("rows of", () => {
-    test.skipIf(missing !== undefined).each(told)(
-      `a $kind table into $name: each once, however processes of the chain are killed${skipped}`,
-      async ({ name, kind }) => {
-        await using place = await places[name]();
-        const rows = await live(
-          kind,
-          place,
-          worlds.findIndex((world) => world.name === name && world.kind === kind),
-        );
-        expect(await place.ids()).toEqual(Array.from({ length: rows }, (_, id) => id));
-      },
-      torture ? 1_200_000 : 240_000,
-    );
+    testEach(told.filter(({ name }) => name !== "iceberg"));
+
+    describe.skipIf(icebergMissing !== undefined)(icebergMissing ?? "", () => {
+      catalog = useDiskCatalog();
+      testEach(told.filter(({ name }) => name === "iceberg"));
+    });
   });
 });

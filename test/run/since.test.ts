@@ -8,10 +8,11 @@ import { runJob } from "#src/run/run.js";
 import { type CliResult, runCommand } from "../support/cli.js";
 import { type GrowingLake, growingLake, lakeKinds, missing, skipped } from "../support/lake-writers.js";
 import { scratch } from "../support/job.js";
-import { diskTable, writeLakeJob } from "../support/lakes.js";
+import { appsOfDelta, diskTable, rowsOfDelta, writeLakeJob } from "../support/lakes.js";
 import { outputRows } from "../support/output.js";
 
 const columns = ["x", "id"];
+const held = { checks: { on_fail: "hold", outputs: { score: { range: [-2, -1] } } } };
 
 async function job(lake: GrowingLake, more: object = {}, input: object = {}): Promise<string> {
   return await writeLakeJob(scratch.path, {
@@ -114,8 +115,6 @@ describe.skipIf(missing !== undefined).each(lakeKinds)(`runs with input.since of
 });
 
 describe.skipIf(missing !== undefined)(`runs with input.since${skipped}`, () => {
-  const held = { checks: { on_fail: "hold", outputs: { score: { range: [-2, -1] } } } };
-
   test("a held run stops the next one; after discard its rows come again, after discard --skip they do not", async () => {
     const lake = await growingLake("delta", scratch.path);
     await lake.act("append 0 100");
@@ -332,6 +331,34 @@ describe.skipIf(missing !== undefined)(`the output of runs with input.since${ski
     const { runs } = JSON.parse(history.stdout) as { runs: { run_id: string }[] };
     const stats = await runCommand(["stats", spec, "--run", runs[1]?.run_id ?? ""]);
     expect(stats, stats.stderr).toMatchObject({ code: 0 });
+  });
+
+  test("add the rows of each range once to a Delta table, also where what is known of a run is gone", async () => {
+    const lake = await growingLake("delta", scratch.path);
+    const table = join(scratch.path, "out");
+    const output = { output: { columns, delta: { path: table } } };
+    const scored = async (): Promise<number[]> =>
+      (await rowsOfDelta(table)).map(({ id }) => Number(id)).toSorted((left, right) => left - right);
+    await lake.act("append 0 100");
+    expect(await run(await job(lake, output))).toMatchObject({ code: 0 });
+    await lake.act("append 100 100");
+    expect(await run(await job(lake, { ...output, ...held }))).toMatchObject({ code: 67 });
+    expect(await run(await job(lake, output), "--new-run")).toMatchObject({ code: 0, status: "complete" });
+    expect(await scored()).toEqual(range(0, 200));
+
+    await lake.act("append 200 100");
+    const spec = await job(lake, { ...output, ...held });
+    expect(await run(spec)).toMatchObject({ code: 67 });
+    const [appId = ""] = await appsOfDelta(table);
+    const later = { txn: { appId, version: 4_000_001, lastUpdated: 0 } };
+    const log = join(table, "_delta_log");
+    await writeFile(join(log, `${"2".padStart(20, "0")}.json`), `${JSON.stringify(later)}\n`);
+    const approved = await runCommand(["approve", spec]);
+    expect(approved).toMatchObject({ code: 66, stderr: expect.stringContaining("rows of run 4 of lake-") as string });
+    await rm(join(table, "_infer-batch"), { recursive: true });
+    const anew = await run(spec);
+    expect(anew).toMatchObject({ code: 66, stderr: expect.stringContaining("what is known of it is gone") as string });
+    expect(await scored()).toEqual(range(0, 200));
   });
 
   test("is not that of runs without it, nor the other way round", async () => {

@@ -2,8 +2,17 @@ import { mkdtemp, rm } from "node:fs/promises";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { afterAll, beforeAll } from "vitest";
+import { memoryBudget } from "#src/base/memory-budget.js";
+import { silentLog } from "#src/flow/opened-job.js";
+import { attemptServices } from "#src/job/attempt.js";
+import { openSink } from "#src/job/kinds.js";
+import { minBudgetBytes } from "#src/job/machine.js";
+import { readSpec } from "#src/job/reading.js";
+import type { Sink } from "#src/targets/target.js";
+import { scratch, writeSpec } from "./job.js";
 import { lakeWriter, missing } from "./lake-writers.js";
 import { catalogToken, findRestCatalog, type RestCatalogServer, startRestCatalog } from "./rest-catalog.js";
+import { fixtureNamed } from "./world.js";
 
 const jars = findRestCatalog();
 
@@ -86,6 +95,34 @@ export function startPyiceberg(url: string, store: readonly string[] = []): Pyic
     read: async (table, points = []) => (await act("read", table, { points })) as ReadTable,
     [Symbol.asyncDispose]: () => writer[Symbol.asyncDispose](),
   };
+}
+
+export interface IcebergSinkSetup {
+  /** Of the catalog, or of a proxy before it. */
+  readonly port: number;
+  readonly runId: string;
+  readonly retrySeconds?: number;
+  readonly signal?: AbortSignal;
+  readonly allowDuplicates?: boolean;
+}
+
+/** A table of a catalog as the target of a job. */
+export async function icebergSink(
+  table: string,
+  { port, runId, retrySeconds = 10, signal = new AbortController().signal, allowDuplicates = false }: IcebergSinkSetup,
+): Promise<Sink> {
+  process.env["CATALOG_TOKEN"] = catalogToken;
+  const catalog = { url: `http://127.0.0.1:${port}`, warehouse: "tests", token: "${CATALOG_TOKEN}" };
+  const folder = await mkdtemp(join(scratch.path, "job-"));
+  const path = await writeSpec(folder, fixtureNamed("diabetes-mlp"), {
+    name: runId,
+    retry: { max_seconds: retrySeconds },
+    output: { columns: ["id"], parquet: undefined, iceberg: { table, catalog } },
+  });
+  const { spec, outputPattern, variablesOf, where } = await readSpec(path, { param: [] });
+  const memory = memoryBudget(minBudgetBytes);
+  const tools = { folder, ...attemptServices(spec, silentLog, signal), cores: 1, memory, attempt: { allowDuplicates } };
+  return await openSink(spec, { ...tools, outputPattern, variablesOf, where });
 }
 
 export interface DiskCatalog {

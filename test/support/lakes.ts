@@ -176,20 +176,32 @@ export async function rowsOfDelta(table: string): Promise<Rows> {
   return await readFiles(Object.values(await filesOfDelta(table)).flat());
 }
 
+interface DeltaAction {
+  readonly add?: { readonly path: string; readonly partitionValues: Record<string, string> };
+  readonly remove?: { readonly path: string };
+  readonly txn?: { readonly appId: string };
+}
+
+/** What the log of a Delta table on a disk says, without its checkpoints. */
+async function actionsOfDelta(table: string): Promise<readonly DeltaAction[]> {
+  const log = join(table, "_delta_log");
+  const names = (await readdir(log).catch(() => [])).filter((name) => name.endsWith(".json")).toSorted();
+  const texts = await Promise.all(names.map((name) => readFile(join(log, name), "utf8")));
+  return texts.flatMap((text) => text.trim().split("\n")).map((line) => JSON.parse(line) as DeltaAction);
+}
+
+/** The applications that a Delta table knows the last transaction of. */
+export async function appsOfDelta(table: string): Promise<string[]> {
+  return [...new Set((await actionsOfDelta(table)).flatMap(({ txn }) => (txn === undefined ? [] : [txn.appId])))];
+}
+
 /** The files of a Delta table by the values of their partition. */
 export async function filesOfDelta(table: string): Promise<Readonly<Record<string, string[]>>> {
-  const log = join(table, "_delta_log");
   const files = new Map<string, string>();
-  for (const name of (await readdir(log).catch(() => [])).filter((each) => each.endsWith(".json")).toSorted()) {
-    for (const line of (await readFile(join(log, name), "utf8")).trim().split("\n")) {
-      const { add, remove } = JSON.parse(line) as {
-        add?: { path: string; partitionValues: Record<string, string> };
-        remove?: { path: string };
-      };
-      files.delete(remove?.path ?? "");
-      if (add !== undefined) {
-        files.set(add.path, Object.values(add.partitionValues).join());
-      }
+  for (const { add, remove } of await actionsOfDelta(table)) {
+    files.delete(remove?.path ?? "");
+    if (add !== undefined) {
+      files.set(add.path, Object.values(add.partitionValues).join());
     }
   }
   const byPartition: Record<string, string[]> = {};

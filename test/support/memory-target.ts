@@ -288,6 +288,7 @@ export function memoryTarget() {
     ledger,
     table: undefined,
     rehearse: async () => [],
+    makePlace: async () => undefined,
     find: async (base, number) =>
       (number === undefined ? sameParams(base).at(-1) : runs.get(numberedRunId(base, number)))?.stored,
     create: async (plan, insteadOf) => createPlan(plan, insteadOf),

@@ -118,13 +118,13 @@ export interface S3SinkOptions {
   readonly objects?: ObjectStore;
   readonly otherRunFolders?: readonly (string | RegExp)[];
   readonly isDead?: (writer: string) => boolean;
-  /** Whether it is a Delta table. */
-  readonly isTable?: boolean;
+  /** A run, where it is a Delta table. */
+  readonly runOfTable?: RunId;
 }
 
 export function s3Sink(options: S3SinkOptions): Promise<Sink> {
   const { port, uri, spool, retrySeconds = 0, warn = () => undefined, target = {} } = options;
-  const { otherRunFolders = [], isDead = () => false } = options;
+  const { otherRunFolders = [], isDead = () => false, runOfTable } = options;
   writers += 1;
   const writer = `test.${process.pid}.${writers}`;
   const { objects = s3Target({ port, retrySeconds, warn, ...target }) } = options;
@@ -132,7 +132,7 @@ export function s3Sink(options: S3SinkOptions): Promise<Sink> {
   const files = {
     ...sinkOptions,
     target: uri,
-    folder: options.isTable === true ? `${uri}/_infer-batch/job-000000000000` : uri,
+    folder: runOfTable === undefined ? uri : `${uri}/_infer-batch/${runOfTable}`,
     uri,
     storeAt: () => openStoreOfObjects({ objects, spool: outgoing, writer, isDead }),
     failure: "OBJECT_STORE",
@@ -152,7 +152,7 @@ export function s3Sink(options: S3SinkOptions): Promise<Sink> {
   } as const;
   const table = { table: uri, mode: "append", create: true, partition: {}, allowDuplicates: false } as const;
   return Promise.resolve(
-    options.isTable === true ? openDeltaSink({ ...files, ...table }) : openParquetSink({ ...files, ...inFolder }),
+    runOfTable === undefined ? openParquetSink({ ...files, ...inFolder }) : openDeltaSink({ ...files, ...table }),
   );
 }
 

@@ -22,13 +22,14 @@ import { areFinite } from "../../columns/loops/vectors.js";
 import { assertNever } from "../../base/errors.js";
 
 /**
- * Why a row cannot be scored. `expression`: an expression fails on it; `missing`: a feature is NULL, or its cast
+ * Why a row cannot be scored. `unreadable`: its source says what is wrong with it; `expression`: an expression fails on it; `missing`: a feature is NULL, or its cast
  * turned it into NULL, or a text that the engine cannot take; `not_finite`: a feature is NaN or infinite; `too_long`: a
  * list has more elements than the input; `prediction`: the model's prediction is not finite; `model`: the model fails
  * on the row, or its answer is no prediction.
  */
 export interface RowFault {
   readonly reason:
+    | "unreadable"
     | "expression"
     | "missing"
     | "not_finite"
@@ -44,7 +45,7 @@ export interface RowFault {
   readonly column: string | undefined;
   /** The run's number of the row. */
   readonly row: number;
-  /** The prediction, what the model said, or how long a list is; other features are read again for the message. */
+  /** What is wrong with the row, the prediction, what the model said, or how long a list is; other features are read again for the message. */
   readonly value: string | undefined;
 }
 

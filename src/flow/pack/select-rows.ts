@@ -49,30 +49,32 @@ export function rowsRead({ rowCount, selection }: RecordBatch): number {
 
 /**
  * Copies the rows of a batch that stay: rows that are filtered out are not packed, scored or carried.
- * `states`: one a row, see `rowState`.
+ * `states`: one a row, see `rowState`. `problems`: what is wrong with rows that stay and cannot be read.
  */
 export function selectRows(
   batch: RecordBatch,
   states: Uint16Array,
   { passthrough }: Pick<Contract, "passthrough">,
+  problems: ReadonlyMap<number, string> = new Map(),
 ): RecordBatch {
   const keep = new Uint8Array(batch.rowCount);
-  const indices = new Uint32Array(batch.rowCount);
-  const failed: { row: number; expression: number }[] = [];
+  const places = new Uint32Array(batch.rowCount);
+  const failed: { row: number; cause: number | string }[] = [];
   let rowCount = 0;
   for (let place = 0; place < batch.rowCount; place += 1) {
     const state = states[place] ?? rowState.filtered;
     if (state === rowState.filtered) {
       continue;
     }
-    if (state > rowState.kept) {
-      failed.push({ row: rowCount, expression: state - rowState.kept - 1 });
+    const cause = problems.get(place) ?? state - rowState.kept - 1;
+    if (cause !== -1) {
+      failed.push({ row: rowCount, cause });
     }
     keep[place] = 1;
-    indices[rowCount] = place;
+    places[rowCount] = place;
     rowCount += 1;
   }
-  const selection = { readCount: batch.rowCount, indices: indices.subarray(0, rowCount), failed };
+  const selection = selectedOf(batch, places.subarray(0, rowCount), failed);
   if (rowCount === batch.rowCount) {
     return { ...batch, selection };
   }
@@ -88,6 +90,23 @@ export function selectRows(
     }),
     selection,
   };
+}
+
+/** @param places the rows of the batch that stay */
+function selectedOf(
+  { rowCount, selection }: RecordBatch,
+  places: Uint32Array,
+  failed: NonNullable<RecordBatch["selection"]>["failed"],
+): RecordBatch["selection"] {
+  if (selection === undefined) {
+    return { readCount: rowCount, indices: places, failed };
+  }
+  const before = selection.failed.flatMap(({ row, cause }) => {
+    const now = firstAtLeast(places, row);
+    return places[now] === row ? [{ row: now, cause }] : [];
+  });
+  const indices = places.map((place) => selection.indices[place] ?? 0);
+  return { readCount: selection.readCount, indices, failed: [...failed, ...before] };
 }
 
 /** Copies the rows that `keep` marks with 1 of what the model gets. */

@@ -436,7 +436,8 @@ export function inputOf({
   const rewrites = others.since === undefined ? {} : { on_rewrite: onRewrite ?? "fail" };
   if (others.kafka !== undefined) {
     const uri = topicUri(others.kafka.topic);
-    return { path: [uri], table: uri, at, ...others, ...rewrites, where: readableRows(others.where) };
+    const where = others.where === undefined ? {} : { where: readableRows(others.where) };
+    return { path: [uri], table: uri, at, ...others, ...rewrites, ...where };
   }
   return table === undefined ? { path, ...others } : { path: [table], table, at, ...others, ...rewrites };
 }

@@ -25,7 +25,9 @@ import {
   postgresOutput,
   splitTable,
 } from "./output-spec.js";
+import { type PublishSpec, checkPublish, publish } from "./publish-spec.js";
 import { type ReportSpec, report } from "./report-spec.js";
+import { type ServeSpec, checkServe, serve } from "./serve-spec.js";
 import {
   attempt,
   autoOrCount,
@@ -97,7 +99,11 @@ export interface JobSpec {
   readonly checks?: ChecksSpec | undefined;
   /** Default: all rows are scored. */
   readonly reuse?: ReuseSpec | undefined;
+  /** Default: readers find predictions at the target only. */
+  readonly publish?: PublishSpec | undefined;
   readonly report: ReportSpec;
+  /** How `serve` answers; it takes no part in runs. */
+  readonly serve: ServeSpec;
 }
 
 interface OutputSpec extends TargetSpecs {
@@ -210,7 +216,12 @@ const job = z.strictObject({
     .describe(
       "Rows whose key, features and model are those of the last published run take its prediction; only the others are scored. Adds the column reuse_hash. See reuse.md.",
     ),
+  publish: publish.optional(),
   report: report.prefault({}).meta(attempt),
+  serve: serve
+    .prefault({})
+    .meta(attempt)
+    .describe("How infer-batch serve answers requests over HTTP. Runs ignore it. See serve.md."),
 });
 
 type GivenJob = z.output<typeof job>;
@@ -303,6 +314,8 @@ function checkTarget(spec: GivenJob, refuse: Refuse): void {
   if (spec.reuse !== undefined) {
     checkReuse(spec.reuse, spec.output, refuse);
   }
+  checkServe(spec.serve, spec.output, spec.challenger !== undefined, refuse);
+  checkPublish(spec.publish ?? {}, spec.input, spec.output, refuse);
 }
 
 function checkReuse({ key }: ReuseSpec, { columns, lineage, postgres }: GivenJob["output"], refuse: Refuse): void {

@@ -464,7 +464,7 @@ export const limitParam = "--limit";
  * notifications and has no checks, since those compare a run with whole ones.
  */
 export function limitedSpec(loaded: LoadedSpec, { rows, folder }: LimitedRun): LoadedSpec {
-  const { checks: _checks, challenger: _challenger, reuse: _reuse, ...job } = loaded.spec;
+  const { checks: _checks, challenger: _challenger, reuse: _reuse, publish: _publish, ...job } = loaded.spec;
   const { columns, lineage, parquet } = job.output;
   const { method, timeout } = job.report;
   const spec: JobSpec = {

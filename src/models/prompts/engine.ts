@@ -68,7 +68,7 @@ export function openPromptEngine(options: PromptEngineOptions): Engine {
   let width: number | undefined;
   /** What all workers have spent, once it was counted. */
   let ofRun: Spent | undefined;
-  let [lost, reused] = [0, 0];
+  let [lost, reused, again] = [0, 0, 0];
 
   /** @throws JobError MODEL_CHANGED if another model has answered before */
   const requireModel = ({ model: named }: ModelAnswer): void => {
@@ -208,7 +208,11 @@ export function openPromptEngine(options: PromptEngineOptions): Engine {
     limits,
     get spending() {
       const { earlier } = answers;
-      return { own: { ...own }, earlier, run: ofRun ?? sumOfSpent(own, earlier), lost, reused, price };
+      const ofOthers = Math.max(0, reused - again);
+      return { own: { ...own }, earlier, run: ofRun ?? sumOfSpent(own, earlier), lost, reused: ofOthers, price };
+    },
+    asksAgain(rows) {
+      again += rows;
     },
     async recount(recorded) {
       const found = await answers.recount(own, requireModel);

@@ -18,6 +18,7 @@ export interface ConnectionOptions {
   /** PEM texts; undefined: the connection is not encrypted. */
   readonly tls: KafkaTls | undefined;
   readonly login: KafkaLogin | undefined;
+  /** How long a broker may be silent; `slowest` times that, an answer may take as a whole. */
   readonly timeoutMs: number;
   /** Ends the connection, and the attempt to make it. */
   readonly signal: AbortSignal;
@@ -44,6 +45,8 @@ export interface Connection {
   close(): void;
 }
 
+/** A broker that sends a byte now and then is not silent, and must not hold up a run. */
+const slowest = 4;
 /** The number of its request, with which each answer begins. */
 const headBytes = 4;
 /** Larger answers are not asked for. */
@@ -52,7 +55,7 @@ const mostAnswerBytes = 256 * 1024 * 1024;
 /** Connects, and logs in. @throws system errors; JobError PERMISSION when the login is refused */
 export async function openConnection(options: ConnectionOptions): Promise<Connection> {
   const socket = await connectSocket(options);
-  const connection = connectionOver(socket);
+  const connection = connectionOver(socket, slowest * options.timeoutMs);
   try {
     if (options.login !== undefined) {
       await logIn(connection, options.login, `${options.host}:${options.port}`);
@@ -69,9 +72,9 @@ async function connectSocket({ host, port, tls, timeoutMs, signal }: ConnectionO
   const socket =
     tls === undefined
       ? connectPlain({ host, port, noDelay: true })
-      : connectTls({ host, port, ...(servername === undefined ? {} : { servername }), ...given(tls) });
+      : connectTls({ host, port, ...(servername === undefined ? {} : { servername }), ...withoutGaps(tls) });
   addAbortSignal(signal, socket);
-  return await new Promise((resolve, reject) => {
+  const opening = new Promise<Socket>((resolve, reject) => {
     // While it is open, too: one that is not used for so long is opened anew.
     socket.setTimeout(timeoutMs, () => socket.destroy(timedOut()));
     socket.once(tls === undefined ? "connect" : "secureConnect", () => {
@@ -83,9 +86,20 @@ async function connectSocket({ host, port, tls, timeoutMs, signal }: ConnectionO
       reject(lost());
     });
   });
+  return await inTime(socket, slowest * timeoutMs, opening);
 }
 
-function given({ ca, cert, key }: KafkaTls): { ca?: string; cert?: string; key?: string } {
+/** Ends the connection where what is awaited of it does not come in time. */
+async function inTime<T>(socket: Socket, limitMs: number, awaited: Promise<T>): Promise<T> {
+  const timer = setTimeout(() => socket.destroy(timedOut()), limitMs);
+  try {
+    return await awaited;
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+function withoutGaps({ ca, cert, key }: KafkaTls): { ca?: string; cert?: string; key?: string } {
   return {
     ...(ca === undefined ? {} : { ca }),
     ...(cert === undefined ? {} : { cert }),
@@ -110,7 +124,7 @@ interface Waiting {
   readonly reject: (error: Error) => void;
 }
 
-function connectionOver(socket: Socket): Connection {
+function connectionOver(socket: Socket, limitMs: number): Connection {
   const waiting: Waiting[] = [];
   let correlation = 0;
   let [chunks, held]: [Buffer[], number] = [[], 0];
@@ -165,7 +179,7 @@ function connectionOver(socket: Socket): Connection {
       const asked = correlation;
       const header = new RequestBody().int16(api).int16(version).int32(asked).text("infer-batch");
       const message = (isFlexible ? header.int8(0) : header).raw(body).done();
-      const answer = await new Promise<Answer>((resolve, reject) => {
+      const answering = new Promise<Answer>((resolve, reject) => {
         if (ended !== undefined) {
           reject(ended);
           return;
@@ -173,6 +187,7 @@ function connectionOver(socket: Socket): Connection {
         waiting.push({ resolve, reject });
         socket.write(new RequestBody().bytes(message).done());
       });
+      const answer = await inTime(socket, limitMs, answering);
       if (answer.int32() !== asked) {
         end(notKafka());
         throw notKafka();

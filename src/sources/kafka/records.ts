@@ -2,8 +2,9 @@ import type { FetchedRecords } from "./cluster.js";
 
 /* Record batches of version 2: https://kafka.apache.org/documentation/#recordbatch */
 
-/** Takes the committed records, in the order of their offsets. Bytes [keyStart, keyEnd) are the key, and so on; -1: null. */
+/** Takes the committed records, in the order of their offsets. Bytes [keyStart, keyEnd) are the key, and so on; -1: null. Headers end at `end`. */
 export interface RecordVisitor {
+  /** Returns whether it has as many that they should be taken from it before others come. */
   record(
     bytes: Buffer,
     offset: number,
@@ -12,7 +13,8 @@ export interface RecordVisitor {
     keyEnd: number,
     valueStart: number,
     valueEnd: number,
-  ): void;
+    end: number,
+  ): boolean;
 }
 
 export type Codec = "gzip" | "snappy" | "lz4" | "zstd";
@@ -31,14 +33,15 @@ const abortMarker = 0;
 
 /**
  * Visits the committed records of offsets from `from` up to `to`; those of aborted transactions and control records are
- * passed over. Returns the offset that comes after the last whole batch; `from`: there is no whole one.
+ * passed over. Yields the offset that it has reached after each whole batch, of which one at a time is unpacked, and where
+ * the visitor has many records.
  * @throws RangeError for bytes that are damaged
  */
-export function visitRecords(
+export function* visitRecords(
   { records = Buffer.alloc(0), aborted }: FetchedRecords,
   { from, to, unpack }: { readonly from: number; readonly to: number; readonly unpack: Unpack },
   visitor: RecordVisitor,
-): number {
+): Generator<number> {
   const starts = aborted.toSorted((one, other) => one.first - other.first);
   const undone = new Set<bigint>();
   let next = from;
@@ -78,7 +81,7 @@ export function visitRecords(
       const packed = records.subarray(at + headBytes, end);
       const body = codec === undefined ? packed : asBuffer(unpack(codec, packed, mostBatchBytes));
       const appended = (attributes & attribute.appendTime) !== 0;
-      visitBatch(body, visitor, {
+      yield* visitBatch(body, visitor, {
         count: records.readInt32BE(at + 57),
         base,
         last,
@@ -89,9 +92,9 @@ export function visitRecords(
       });
     }
     next = Math.max(next, last + 1);
+    yield next;
     at = end;
   }
-  return next;
 }
 
 function asBuffer(bytes: Uint8Array): Buffer {
@@ -109,11 +112,11 @@ interface BatchPlace {
   readonly to: number;
 }
 
-function visitBatch(
+function* visitBatch(
   body: Buffer,
   visitor: RecordVisitor,
   { count, base, last, firstMs, appendedMs, from, to }: BatchPlace,
-): void {
+): Generator<number> {
   let at = 0;
   let due = base;
   const varint = (): number => {
@@ -153,8 +156,9 @@ function visitBatch(
     if (!(at <= end)) {
       throw new RangeError(`the record of offset ${offset} is shorter than its key and value`);
     }
-    if (offset >= from && offset < to) {
-      visitor.record(body, offset, appendedMs ?? timestampMs, keyStart, keyEnd, valueStart, at);
+    const isWanted = offset >= from && offset < to;
+    if (isWanted && visitor.record(body, offset, appendedMs ?? timestampMs, keyStart, keyEnd, valueStart, at, end)) {
+      yield due;
     }
     at = end;
   }
@@ -180,11 +184,13 @@ function controlType(body: Buffer): number {
   return body.readInt16BE(at + 2);
 }
 
-/** Tables of CRC-32C (RFC 3720), for four bytes at once. */
-const tables = crcTables();
+/** Tables of CRC-32C (RFC 3720), for eight bytes at once. */
+const [t0, t1, t2, t3, t4, t5, t6, t7] = crcTables();
 
-function crcTables(): Uint32Array[] {
-  const first = new Uint32Array(256);
+type Tables = [Int32Array, Int32Array, Int32Array, Int32Array, Int32Array, Int32Array, Int32Array, Int32Array];
+
+function crcTables(): Tables {
+  const first = new Int32Array(256);
   for (let byte = 0; byte < 256; byte += 1) {
     let value = byte;
     for (let bit = 0; bit < 8; bit += 1) {
@@ -193,31 +199,40 @@ function crcTables(): Uint32Array[] {
     first[byte] = value;
   }
   const all = [first];
-  for (let table = 1; table < 4; table += 1) {
-    const before = all[table - 1] as Uint32Array;
+  for (let table = 1; table < 8; table += 1) {
+    const before = all[table - 1] as Int32Array;
     all.push(before.map((value) => (value >>> 8) ^ (first[value & 255] as number)));
   }
-  return all;
+  return all as Tables;
 }
 
 function crc32c(bytes: Buffer, start: number, end: number): number {
-  const [first, second, third, fourth] = tables as [Uint32Array, Uint32Array, Uint32Array, Uint32Array];
   let value = -1;
   let at = start;
-  for (; at + 4 <= end; at += 4) {
-    value ^=
-      (bytes[at] as number) |
-      ((bytes[at + 1] as number) << 8) |
-      ((bytes[at + 2] as number) << 16) |
-      ((bytes[at + 3] as number) << 24);
+  for (; at + 8 <= end; at += 8) {
+    value ^= wordAt(bytes, at);
+    const next = wordAt(bytes, at + 4);
     value =
-      (fourth[value & 255] as number) ^
-      (third[(value >>> 8) & 255] as number) ^
-      (second[(value >>> 16) & 255] as number) ^
-      (first[value >>> 24] as number);
+      (t7[value & 255] as number) ^
+      (t6[(value >>> 8) & 255] as number) ^
+      (t5[(value >>> 16) & 255] as number) ^
+      (t4[value >>> 24] as number) ^
+      (t3[next & 255] as number) ^
+      (t2[(next >>> 8) & 255] as number) ^
+      (t1[(next >>> 16) & 255] as number) ^
+      (t0[next >>> 24] as number);
   }
   for (; at < end; at += 1) {
-    value = (first[(value ^ (bytes[at] as number)) & 255] as number) ^ (value >>> 8);
+    value = (t0[(value ^ (bytes[at] as number)) & 255] as number) ^ (value >>> 8);
   }
   return ~value >>> 0;
+}
+
+function wordAt(bytes: Buffer, at: number): number {
+  return (
+    (bytes[at] as number) |
+    ((bytes[at + 1] as number) << 8) |
+    ((bytes[at + 2] as number) << 16) |
+    ((bytes[at + 3] as number) << 24)
+  );
 }

@@ -57,16 +57,29 @@ const batch = matrixBatch([
 test("if all rows stay, nothing is copied and they are counted", () => {
   const found = selectRows(batch, states(kept, failedOn(0), kept, kept), nothing);
   expect(found.inputs[0]).toBe(batch.inputs[0]);
-  expect(found).toMatchObject({ rowCount: 4, selection: { readCount: 4, failed: [{ row: 1, expression: 0 }] } });
+  expect(found).toMatchObject({ rowCount: 4, selection: { readCount: 4, failed: [{ row: 1, cause: 0 }] } });
   expect([...(found.selection?.indices ?? [])]).toEqual([0, 1, 2, 3]);
 });
 
 test("a row that stays says where an expression failed by the number of the expression, not by its place", () => {
   const given = states(dropped, failedOn(3), dropped, failedOn(65_000));
   expect(selectRows(batch, given, nothing).selection?.failed).toEqual([
-    { row: 0, expression: 3 },
-    { row: 1, expression: 65_000 },
+    { row: 0, cause: 3 },
+    { row: 1, cause: 65_000 },
   ]);
+});
+
+test("rows that were selected before keep their places and faults, beside the problems that are found then", () => {
+  const filtered = selectRows(batch, states(dropped, failedOn(2), kept, failedOn(5)), nothing);
+  const found = selectRows(filtered, states(dropped, kept, kept), nothing, new Map([[1, "no JSON"]]));
+  expect(found.selection).toEqual({
+    readCount: 4,
+    indices: Uint32Array.of(2, 3),
+    failed: [
+      { row: 0, cause: "no JSON" },
+      { row: 1, cause: 5 },
+    ],
+  });
 });
 
 test("selecting the rows that stay does not change their batch", () => {
@@ -236,7 +249,7 @@ test("the rows that stay of a random batch are those that a plain list would kee
       expect(found.selection?.failed).toEqual(
         indices.flatMap((place, index) => {
           const state = given[place] ?? 0;
-          return state > kept ? [{ row: index, expression: state - kept - 1 }] : [];
+          return state > kept ? [{ row: index, cause: state - kept - 1 }] : [];
         }),
       );
       for (const [index, input] of randomBatch.inputs.entries()) {

@@ -114,9 +114,20 @@ describe("money", () => {
 
     expect(ended, ended.stderr).toMatchObject({
       code: 0,
-      report: { rows_scored: 1000, spending: { rows_reused: 400 } },
+      report: { rows_scored: 1000, spending: { rows_reused: 200 } },
     });
     expect(job.server.requests).toHaveLength(1000);
+  });
+
+  test("prompts that repeat among the first rows are paid for once, and counted so", async () => {
+    await using job = await promptJob({
+      select: `SELECT i::INTEGER AS id, 'text ' || i % 5 AS body FROM range(400) t(i)`,
+      model: { sampling, budget: { price, max_cost: 1 } },
+    });
+
+    const { report } = await expectReport(job.run(), 0, { rows_scored: 400 });
+    expect(job.server.requests).toHaveLength(5);
+    expect(report["spending"]).toMatchObject({ rows_reused: 395 });
   });
 
   test("a slow answer to one of the rows that are asked first does not hold up the others", async () => {

@@ -176,6 +176,27 @@ describe("a connection", () => {
     expect(connection.isOpen).toBe(false);
   });
 
+  test.each([
+    ["an answer", "00001000", undefined],
+    ["the handshake", "1603034000", {}],
+  ])("ends where the bytes of %s drip", async (_, head, tls) => {
+    const dripping = createServer((socket) => {
+      socket.on("error", () => undefined);
+      socket.write(Buffer.from(head, "hex"));
+      const timer = setInterval(() => socket.write("x"), 20);
+      socket.on("close", () => {
+        clearInterval(timer);
+      });
+    });
+    await new Promise<void>((done) => dripping.listen(0, "127.0.0.1", done));
+    cleanup.push(dripping);
+    const { port } = dripping.address() as { port: number };
+    const { signal } = new AbortController();
+    const opening = openConnection({ host: "127.0.0.1", port, tls, login: undefined, timeoutMs: 500, signal });
+    const calling = opening.then((connection) => connection.call({ api: apis.fetch, version: 10 }, Buffer.alloc(0)));
+    await expect(calling).rejects.toMatchObject({ code: "ETIMEDOUT" });
+  });
+
   test("ends while it is made when the run is stopped", async () => {
     const broker = await fakeBroker(() => undefined);
     cleanup.push(broker);

@@ -68,20 +68,41 @@ function visit(
   const seen: string[] = [];
   const fetched = { logStart: 0, aborted, records: Buffer.concat(batches) };
   const unpack = (): Uint8Array => new Uint8Array(0);
-  const next = visitRecords(
+  const visited = visitRecords(
     fetched,
     { from, to, unpack },
     {
       record(bytes, offset, timestampMs, keyStart, keyEnd, valueStart, valueEnd) {
         const [key, value] = [bytes.toString("utf8", keyStart, keyEnd), bytes.toString("utf8", valueStart, valueEnd)];
         seen.push(`${offset} ${key} ${value} ${timestampMs}`);
+        return false;
       },
     },
   );
-  return { seen, next };
+  return { seen, next: [...visited].at(-1) ?? from };
 }
 
 describe("records of Kafka", () => {
+  test("are unpacked a batch at a time, and taken from the visitor where it has many", () => {
+    const steps: string[] = [];
+    const packed = [0, 10].map((base) => batch({ base, values: ["a", "b"], attributes: 3 }));
+    const unpack = (_: string, bytes: Buffer): Uint8Array => {
+      steps.push("unpack");
+      return bytes;
+    };
+    const record = (_: Buffer, offset: number): boolean => {
+      steps.push(`record ${offset}`);
+      return offset === 10;
+    };
+    const fetched = { logStart: 0, aborted: [], records: Buffer.concat(packed) };
+    for (const reached of visitRecords(fetched, { from: 0, to: 100, unpack }, { record })) {
+      steps.push(`reached ${reached}`);
+    }
+    expect(steps.join(", ")).toBe(
+      "unpack, record 0, record 1, reached 2, unpack, record 10, reached 11, record 11, reached 12",
+    );
+  });
+
   test("are those from one offset to another; a batch that is cut off comes again", () => {
     const all = [batch({ base: 0, values: ["a", "b", "c"] }), batch({ base: 7, values: ["d"], gone: 2 })];
     expect(visit(all)).toEqual({ seen: ["0 k1 a 1000", "1 k1 b 1000", "2 k1 c 1000", "7 k1 d 1000"], next: 10 });

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { expectEnd, projectFolder, runCommand } from "../../support/cli.js";
 import { goldenRows } from "../../support/golden.js";
-import { type Twist, httpProxy } from "../../support/http-proxy.js";
+import { httpProxy } from "../../support/http-proxy.js";
 import { icebergMissing, type TableShape, useDiskCatalog } from "../../support/iceberg.js";
 import { scratch, writeSpec } from "../../support/job.js";
 import { writeLakeJob } from "../../support/lakes.js";
@@ -338,61 +338,6 @@ describe.skipIf(icebergMissing !== undefined)(
       });
     });
 
-    const answer = (status: number): Twist => ({ kind: "answer", status, body: "{}" });
-    test.each<[string, Twist]>([
-      ["loses the answer of a commit", { kind: "lose" }],
-      ["says that it failed, though it did not", { kind: "belie", status: 500, body: "{}" }],
-      ["says that another one was first, though it was not", { kind: "belie", status: 409, body: "{}" }],
-      ["is away", answer(503)],
-      ["fails", answer(500)],
-      ["has a conflict", answer(409)],
-      ["has another kind of conflict", answer(412)],
-    ])("has the rows of a run once where the catalog %s", async (_, twist) => {
-      await using proxy = await httpProxy(Number(new URL(catalog().url).port));
-      const table = newName();
-      await pyiceberg().make(table, { columns: usual });
-      const spec = await writeJob(table, {}, {}, { url: `http://127.0.0.1:${proxy.port}` });
-      let commits = 0;
-      proxy.twist = (request) => {
-        commits += request.startsWith("POST ") ? 1 : 0;
-        return request.startsWith("POST ") && commits <= 2 ? twist : undefined;
-      };
-      await expectEnd(run(spec), 0);
-      expect(commits).toBeGreaterThan(0);
-      expect((await pyiceberg().read(table)).operations).toEqual(["append"]);
-      expect(await rowCount(table)).toBe(442);
-    });
-
-    test.each(["1", "2"])("comes after what another writer commits while it does, in version %s", async (version) => {
-      await using proxy = await httpProxy(Number(new URL(catalog().url).port));
-      const table = newName();
-      await pyiceberg().make(table, { columns: usual, properties: { "format-version": version } });
-      const spec = await writeJob(table, {}, {}, { url: `http://127.0.0.1:${proxy.port}` });
-      let commits = 0;
-      proxy.twist = (request) => {
-        commits += request.startsWith("POST ") ? 1 : 0;
-        return request.startsWith("POST ") && commits === 1
-          ? { kind: "hold", until: pyiceberg().append(table, [{ id: 1000, score: 1 }]) }
-          : undefined;
-      };
-      await expectEnd(run(spec), 0);
-      expect(commits).toBe(2);
-      expect(await rowCount(table)).toBe(443);
-    });
-
-    test("ends with 75 where the catalog tells of no commit, and then has the rows once", async () => {
-      await using proxy = await httpProxy(Number(new URL(catalog().url).port));
-      const table = newName();
-      await pyiceberg().make(table, { columns: usual });
-      const spec = await writeJob(table, {}, { retry: { max_seconds: 1 } }, { url: `http://127.0.0.1:${proxy.port}` });
-      proxy.twist = (request) => (request.startsWith("POST ") ? answer(500) : undefined);
-      await expectEnd(run(spec), 75, "run the same command again");
-      expect(await rowCount(table)).toBe(0);
-      proxy.twist = undefined;
-      await expectEnd(run(spec), 0);
-      expect(await rowCount(table)).toBe(442);
-    });
-
     test("says what the catalog refuses, and has no rows then", async () => {
       await using proxy = await httpProxy(Number(new URL(catalog().url).port));
       const table = newName();
@@ -402,7 +347,7 @@ describe.skipIf(icebergMissing !== undefined)(
         [400, 64],
         [403, 64],
       ] as const) {
-        proxy.twist = (request) => (request.startsWith("POST ") ? answer(status) : undefined);
+        proxy.twist = (request) => (request.startsWith("POST ") ? { kind: "answer", status, body: "{}" } : undefined);
         await expectEnd(run(spec), code, `HTTP ${status}`);
       }
       expect(await rowCount(table)).toBe(0);

@@ -1,0 +1,433 @@
+import { randomUUID } from "node:crypto";
+import type { KeyedColumns, KeyValues } from "../../duckdb/key-values.js";
+import {
+  errnoOf,
+  type ErrorCode,
+  isCertificateError,
+  isTlsProtocolError,
+  JobError,
+  messageOf,
+} from "../../base/errors.js";
+import { type RetryTools, type RetryVerdict, tryAgain } from "../../base/retry.js";
+import { isRedisUrl, type RedisSpec } from "../../job/jobfile/publish-spec.js";
+import { hideCredentials } from "../../job/jobfile/secrets.js";
+import { outputColumns } from "../../models/binding/contract.js";
+import { logicalDateOf } from "../../run/lifecycle/published-run.js";
+import { isDateText, splitRunId } from "../../run/plan/identity.js";
+import type { Plan, RunId } from "../../run/plan/plan.js";
+import type { RunSink } from "../target.js";
+import type { After } from "./after.js";
+
+/*
+ * What is in Redis, for the prefix P, which is the name of the job by default:
+ *
+ * - `P:current`: the id of the run that readers have, a text. It expires after the ttl.
+ * - `P:<run id>:<key>`: a row, a JSON object of `columns`: {"score":0.25}. Floats have their shortest digits, integers
+ *   all of theirs, texts, dates and timestamps are texts, lists are lists; NULL, NaN and infinity are null. A key of one
+ *   column is its text; of several, their texts joined by `:`, with %25 and %3A for % and : in them. A row whose key is
+ *   NULL has none; of rows with one key, the last one is there. They expire a minute after `P:current` does.
+ * - `P:{P:current}:newest`: which run is current, and its place in the order of runs. It does not expire, so that an
+ *   older run is never set later. In a cluster it is where `P:current` is: what stands in braces decides.
+ * - `P:{P:current}:<run id>`: how far the publication of a run has come.
+ *
+ * A reader takes two GETs: of `P:current`, then of the key. The rows of a run are all there before it is current, and as
+ * long as it is; of one that was current before, until they expire, so that a reader between two GETs finds its row.
+ *
+ * Redis may lose what it has: a server that was restarted is another one, and then all rows are written again.
+ */
+
+export interface RedisOptions {
+  readonly spec: RedisSpec;
+  readonly job: string;
+  /** The param that is an hour, which orders runs as dates do; undefined: there is none. */
+  readonly hourParam: string | undefined;
+  /** The server as messages name it. */
+  readonly place: string;
+  /** Reads secrets and files as they are now. */
+  readonly login: () => Promise<RedisLogin>;
+  /** Yields the files of a published run, each time in the same order. */
+  readonly read: (run: RunSink, named: KeyedColumns) => AsyncIterable<() => AsyncIterable<KeyValues>>;
+  readonly retry: RetryTools;
+  readonly signal: AbortSignal;
+  readonly info: (message: string) => void;
+}
+
+export interface RedisLogin extends Pick<RedisSpec, "url" | "password"> {
+  /** In PEM. */
+  readonly ca: string | undefined;
+}
+
+/** The run that is current, as Redis stores it. */
+interface NewestRun {
+  readonly runId: RunId;
+  /** Runs are compared by the first text that differs. */
+  readonly order: readonly string[];
+  /** What all runs of the prefix share: job and params, without dates. */
+  readonly series: string;
+  /** Another one each time that a run is set, so that whoever sets a run replaces the one that it has seen. */
+  readonly set: string;
+}
+
+/** How far a publication has come. */
+interface Progress {
+  /** Files whose rows are all there. */
+  readonly files: number;
+  readonly isWhole: boolean;
+  /** When `P:current` expires, in seconds since 1970. */
+  readonly until: number;
+  /** The servers that were given rows, as they name themselves since they were started. */
+  readonly servers: string;
+  /** What the rows are like. */
+  readonly columns: string;
+}
+
+/** Rows last longer than `P:current`, by a difference of clocks that servers of a cluster may have. */
+const spareSeconds = 60;
+
+/** Opens Redis, for the rows of published runs. The client is loaded when it is used. */
+export function openRedis({
+  spec,
+  job,
+  place: server,
+  hourParam,
+  login,
+  read,
+  retry,
+  signal,
+  info,
+}: RedisOptions): After {
+  const { prefix = job, key, columns, ttl } = spec;
+  const place = `Redis at ${server}`;
+  const current = `${prefix}:current`;
+  const newestKey = `${prefix}:{${current}}:newest`;
+
+  const named = ({ contract, runId }: Plan): KeyedColumns => {
+    const all = outputColumns(contract);
+    const find = (at: "key" | "columns") => (name: string) => {
+      const column = all.find((output) => output.name === name);
+      const isNested = typeof column?.type === "object" && column.type.kind !== "decimal";
+      if (column === undefined || (at === "key" && isNested)) {
+        const found = column === undefined ? `the output has no column ${name}` : `${name} is a list or a struct`;
+        throw new JobError("CONTRACT", `planning run ${runId}: publish.redis.${at}: ${found}`, {
+          hint: `the output has ${all.map((output) => output.name).join(", ")}`,
+        });
+      }
+      return column;
+    };
+    return { key: key.map(find("key")), columns: columns.map(find("columns")) };
+  };
+
+  /** Connects and does `work`, again where that fails in passing. `work` calls `advanced` when the next try has less to do. */
+  const retried = async (
+    doing: string,
+    work: (servers: Servers, advanced: () => void) => Promise<unknown>,
+  ): Promise<void> => {
+    let isNew = false;
+    const rules = {
+      judge: (error: unknown) => ({ ...judge(doing, error), isNew }),
+      code: "NETWORK",
+      hint: "see that it answers",
+    } as const;
+    await tryAgain(doing, retry, rules, async () => {
+      signal.throwIfAborted();
+      isNew = false;
+      await using servers = await connect(await login(), current);
+      await work(servers, () => {
+        isNew = true;
+      });
+    });
+  };
+
+  /** Reads which run is current, and the text that says so. @throws JobError USAGE for that of another series */
+  const readNewest = async (
+    servers: Servers,
+    doing: string,
+    { series }: Pick<NewestRun, "series">,
+  ): Promise<{ readonly newest: NewestRun | undefined; readonly text: string }> => {
+    const text = ((await servers.ask("GET", newestKey)) as string | null) ?? "";
+    const newest = text === "" ? undefined : (JSON.parse(text) as NewestRun);
+    if (newest !== undefined && newest.series !== series) {
+      throw new JobError("USAGE", `${doing}: ${current} belongs to ${newest.series}, and this run to ${series}`, {
+        hint: `give each a prefix of its own (publish.redis.prefix), or delete the key ${newestKey} if the other is no more`,
+      });
+    }
+    return { newest, text };
+  };
+
+  /** Writes the rows that are not there yet. Returns when `P:current` is to expire. */
+  const writeRows = async (servers: Servers, run: RunSink, advanced: () => void): Promise<number> => {
+    const { plan } = run;
+    const progressKey = `${prefix}:{${current}}:${plan.runId}`;
+    const now = Number(((await servers.ask("TIME")) as string[])[0]);
+    const own = { servers: await servers.readIds(), columns: JSON.stringify([key, columns]) };
+    const stored = JSON.parse(((await servers.ask("GET", progressKey)) as string | null) ?? "null") as Progress | null;
+    const goesOn = stored?.servers === own.servers && stored.columns === own.columns && stored.until - now > ttl / 2;
+    const progress = goesOn ? stored : { files: 0, isWhole: false, until: now + ttl };
+    if (progress.isWhole) {
+      return progress.until;
+    }
+    const save = async (files: number, isWhole: boolean): Promise<void> => {
+      const text = JSON.stringify({ ...own, until: progress.until, files, isWhole } satisfies Progress);
+      await servers.ask("SET", progressKey, text, "EXAT", String(progress.until));
+      advanced();
+    };
+
+    const expires = String(progress.until + spareSeconds);
+    let [files, rows, unnamed] = [0, 0, 0];
+    for await (const readFile of read(run, named(plan))) {
+      files += 1;
+      if (files <= progress.files) {
+        continue; // an attempt before this one has written it
+      }
+      for await (const { keys, values } of readFile()) {
+        signal.throwIfAborted();
+        const commands = keys.flatMap((text, row) =>
+          text === null ? [] : [["SET", `${prefix}:${plan.runId}:${text}`, values[row] ?? "", "EXAT", expires]],
+        );
+        await servers.send(commands);
+        rows += commands.length;
+        unnamed += keys.length - commands.length;
+      }
+      await save(files, false);
+    }
+    if (unnamed > 0) {
+      retry.warn(`publishing run ${plan.runId} to ${place}: ${unnamed} rows have no key, and cannot be looked up`);
+    }
+    if ((await servers.readIds()) !== own.servers) {
+      throw new PassingError("a server was restarted, and may have lost rows");
+    }
+    await save(files, true);
+    info(`wrote ${rows} rows of run ${plan.runId} to ${place}`);
+    return progress.until;
+  };
+
+  return {
+    place,
+    warn: retry.warn,
+    check: (plan) => void named(plan),
+    async rehearse(plan) {
+      const doing = `checking ${place}`;
+      await retried(doing, (servers) => readNewest(servers, doing, placeInOrder(plan, hourParam)));
+    },
+    async publish(run, isShown) {
+      const { runId } = run.plan;
+      const doing = `publishing run ${runId} to ${place}`;
+      const own = { runId, ...placeInOrder(run.plan, hourParam) };
+      await retried(doing, async (servers, advanced) => {
+        const { newest, text } = await readNewest(servers, doing, own);
+        if (!((await isShown()) ?? (newest === undefined || !isNewer(newest, own)))) {
+          info(`run ${runId} is not the newest one, and does not go to ${place}`);
+          return;
+        }
+        const until = await writeRows(servers, run, advanced);
+        const next = JSON.stringify({ ...own, set: randomUUID() } satisfies NewestRun);
+        if ((await servers.ask("EVAL", swap, "2", newestKey, current, text, next, runId, String(until))) === 0) {
+          throw new PassingError("another run was published meanwhile");
+        }
+      });
+    },
+  };
+}
+
+/** Sets the current run, if the newest one is still the one that it was compared with. */
+const swap = `if (redis.call('GET', KEYS[1]) or '') ~= ARGV[1] then return 0 end
+redis.call('SET', KEYS[1], ARGV[2])
+redis.call('SET', KEYS[2], ARGV[3], 'EXAT', ARGV[4])
+return 1`;
+
+/** Dates order the runs of a series, then the hour, then their numbers. */
+function placeInOrder(plan: Plan, hourParam: string | undefined): Pick<NewestRun, "order" | "series"> {
+  const params = Object.entries(plan.params).toSorted(([one], [other]) => (one < other ? -1 : 1));
+  const isTime = ([name, value]: readonly [string, string]): boolean => name === hourParam || isDateText(value);
+  const times = params.filter((param) => isTime(param) && param[0] !== plan.dateParam && param[0] !== hourParam);
+  const hour = hourParam === undefined ? "" : (plan.params[hourParam] ?? "");
+  const number = String(splitRunId(plan.runId).number).padStart(9, "0");
+  const others = params.filter((param) => !isTime(param)).map(([name, value]) => `${name}=${value}`);
+  return {
+    order: [logicalDateOf(plan) ?? "", hour, ...times.map(([, value]) => value), number],
+    series: [`job ${plan.job}`, ...others].join(", "),
+  };
+}
+
+function isNewer(one: Pick<NewestRun, "order">, other: Pick<NewestRun, "order">): boolean {
+  const at = one.order.findIndex((text, index) => text !== other.order[index]);
+  return at >= 0 && (one.order[at] ?? "") > (other.order[at] ?? "");
+}
+
+/** What passes, and is no error of the client. */
+class PassingError extends Error {}
+
+type Command = string[];
+
+/** A connection to one server, as far as it is used. */
+interface Client {
+  sendCommand(command: Command): Promise<unknown>;
+  multi(): { addCommand(command: Command): unknown; execAsPipeline(): Promise<unknown> };
+}
+
+/** The servers that have the keys: one, or the masters of a cluster. */
+interface Servers extends AsyncDisposable {
+  /** Names them as long as none is restarted or replaced. */
+  readIds(): Promise<string>;
+  /** Asks the server of `P:current`. */
+  ask(...command: Command): Promise<unknown>;
+  /** Sends commands whose second words are keys, each server its own. @throws if one of them fails */
+  send(commands: readonly Command[]): Promise<void>;
+}
+
+/** Connects to a server; if it is one of a cluster, to all masters. Nothing is sent twice: who asks connects anew. */
+async function connect({ url, password, ca }: RedisLogin, current: string): Promise<Servers> {
+  if (!isRedisUrl(url)) {
+    throw new JobError("SPEC_INVALID", "reading publish.redis.url: expected redis://… or rediss://…");
+  }
+  const { createClient } = await import("@redis/client");
+  const place = new URL(url);
+  place.password = password === undefined ? place.password : encodeURIComponent(password);
+  const opened: { readonly isOpen: boolean; destroy(): void }[] = [];
+  const open = async ({ href }: URL): Promise<Client> => {
+    const socket = { connectTimeout: 10_000, reconnectStrategy: false, ...(ca === undefined ? {} : { ca }) } as const;
+    const client = createClient({ url: href, RESP: 2, disableClientInfo: true, socket });
+    client.on("error", () => undefined); // each call that fails says so
+    opened.push(client);
+    await answered(client.connect());
+    return client;
+  };
+  const close = (): void => {
+    for (const client of opened) {
+      if (client.isOpen) {
+        client.destroy();
+      }
+    }
+  };
+
+  try {
+    const { clients, clientOf } = await clientsOf(await open(place), place, open);
+    return {
+      async readIds() {
+        const infos = await answered(Promise.all(clients.map((client) => client.sendCommand(["INFO", "server"]))));
+        return infos.map((info) => /run_id:(\w+)/.exec(String(info))?.[1] ?? "").join();
+      },
+      ask: async (...command) => await answered(clientOf(current).sendCommand(command)),
+      async send(commands) {
+        const pipelines = new Map(clients.map((client) => [client, client.multi()]));
+        for (const command of commands) {
+          pipelines.get(clientOf(command[1] ?? ""))?.addCommand(command);
+        }
+        await answered(Promise.all([...pipelines.values()].map((pipeline) => pipeline.execAsPipeline())));
+      },
+      [Symbol.asyncDispose]: () => Promise.resolve(close()),
+    };
+  } catch (error) {
+    close();
+    throw error;
+  }
+}
+
+/** A range of slots as a cluster tells it: its first and last one, and the master that has them. */
+type SlotRange = readonly [first: number, last: number, master: readonly [host: string | null, port: number]];
+
+/** The clients of all servers, in one order, and which of them has a key. */
+async function clientsOf(
+  first: Client,
+  place: URL,
+  open: (place: URL) => Promise<Client>,
+): Promise<{ readonly clients: readonly Client[]; readonly clientOf: (key: string) => Client }> {
+  const facts = await answered(first.sendCommand(["INFO", "cluster"]));
+  if (!String(facts).includes("cluster_enabled:1")) {
+    return { clients: [first], clientOf: () => first };
+  }
+  const slots = await answered(first.sendCommand(["CLUSTER", "SLOTS"]));
+  const masters = new Map<string, Client>();
+  const bySlot: Client[] = [];
+  for (const [from, to, [host, port]] of slots as readonly SlotRange[]) {
+    const at = new URL(place);
+    at.hostname = host === null || host === "" ? place.hostname : host.includes(":") ? `[${host}]` : host;
+    at.port = String(port);
+    const client = masters.get(at.host) ?? (await open(at));
+    masters.set(at.host, client);
+    bySlot.length = Math.max(bySlot.length, to + 1);
+    bySlot.fill(client, from, to + 1);
+  }
+  const clients = [...masters].toSorted(([one], [other]) => (one < other ? -1 : 1)).map(([, client]) => client);
+  return {
+    clients,
+    clientOf(key) {
+      const client = bySlot[slotOf(key)];
+      if (client === undefined) {
+        throw new PassingError("no server of the cluster has some of the keys");
+      }
+      return client;
+    },
+  };
+}
+
+/** The slot of a key in a cluster, of 16384: the CRC16 of the key, or of what stands in its first braces. */
+function slotOf(key: string): number {
+  const [, tag = key] = /^[^{]*\{([^}]+)\}/.exec(key) ?? [];
+  let crc = 0;
+  for (const byte of Buffer.from(tag)) {
+    crc ^= byte << 8;
+    for (let bit = 0; bit < 8; bit += 1) {
+      crc = crc & 0x8000 ? (crc << 1) ^ 0x1021 : crc << 1;
+    }
+    crc &= 0xffff;
+  }
+  return crc % 16_384;
+}
+
+/** What a call of the client ends with that fails; `cause` is its error. */
+class CallError extends Error {}
+
+/** A server that is silent for so long does not answer any more. */
+const silenceMs = 60_000;
+
+/** Waits for a call of the client. @throws CallError if it fails, or there is no answer for too long */
+async function answered<T>(call: Promise<T>): Promise<T> {
+  let timer: NodeJS.Timeout | undefined;
+  const silence = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(new Error(`no answer for ${silenceMs / 1000} s`)), silenceMs);
+  });
+  try {
+    return await Promise.race([call, silence]);
+  } catch (error) {
+    throw new CallError("a call of the client failed", { cause: error });
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+/** What no later call mends: by the reply of a server, or the code of a system error. */
+const permanent: readonly (readonly [(found: string, errno: string) => boolean, ErrorCode, hint: string])[] = [
+  [
+    (found) => /^(WRONGPASS|NOAUTH|NOPERM)|^ERR (AUTH|invalid password)/.test(found),
+    "PERMISSION",
+    "correct the user and the password of publish.redis, or what the server lets that user do",
+  ],
+  [
+    (_, errno) => isCertificateError(errno) || isTlsProtocolError(errno),
+    "USAGE",
+    "name the authorities of the server's certificate in publish.redis.ca",
+  ],
+  [
+    (found) => /^ERR (unknown command|syntax error|DB index)/.test(found),
+    "USAGE",
+    "publish.redis takes Redis 6.2 or later, or Valkey",
+  ],
+];
+
+/** Whether a call is made again that failed. */
+function judge(doing: string, error: unknown): RetryVerdict {
+  if (error instanceof PassingError) {
+    return { kind: "again", found: error.message };
+  }
+  if (!(error instanceof CallError)) {
+    return { kind: "end", error };
+  }
+  const { replies, errors } = error.cause as { replies?: readonly Error[]; errors?: readonly Error[] };
+  const cause = replies?.[0] ?? errors?.[0] ?? error.cause;
+  const found = hideCredentials(messageOf(cause) || "no answer");
+  const [, code, hint] = permanent.find(([isIt]) => isIt(found, errnoOf(cause) ?? "")) ?? [];
+  return code === undefined || hint === undefined
+    ? { kind: "again", found }
+    : { kind: "end", error: new JobError(code, `${doing}: ${found}`, { hint, cause }) };
+}
