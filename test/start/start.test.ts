@@ -44,8 +44,14 @@ test("the code cache of the program is written by one process and used unchanged
   expect(Object.keys(kept).toSorted()).toEqual(["run-entry-main.js", "thread-entry-scoring-worker.js"]);
   // Code that another installation of the same version compiled would name that one in stack traces.
   expect(filesIn(env.XDG_CACHE_HOME).filter((file) => readFileSync(file, "latin1").includes(bundle))).toEqual([]);
-  await run("second"); // what V8 refuses, such as code for other flags, is written anew
-  expect(keptIn(env.XDG_CACHE_HOME)).toEqual(kept);
+  // A thread that finds other work than before compiles more. What V8 refuses, such as code for other flags, is written
+  // anew each time.
+  const seen = [JSON.stringify(kept)];
+  while (seen.length < 4 && seen.at(-1) !== seen.at(-2)) {
+    await run(`out-${seen.length}`);
+    seen.push(JSON.stringify(keptIn(env.XDG_CACHE_HOME)));
+  }
+  expect(seen.at(-1)).toBe(seen.at(-2));
 });
 
 /** Tells in a file of the threads that a process starts, and of the native libraries that it loads. */
