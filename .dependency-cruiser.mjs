@@ -1,5 +1,5 @@
 /**
- * Imports point inwards: cli -> job -> run -> flow -> contracts and pure rooms <- kinds <- tools.
+ * Imports point inwards: cli -> job, serve -> run -> flow -> contracts and pure rooms <- kinds <- tools.
  * docs/architecture.md has the picture. scripts/check-imports.mjs runs these rules, and proves with a canary for each
  * that they bite.
  */
@@ -38,6 +38,7 @@ const doors = {
   "models/served": "engine|protocol|server|turns|json|v2",
   "models/trees": "session",
   "report/page": "page",
+  serve: "serve",
   "sources/kafka": "source",
   "sources/lake": "source|rest-catalog|delta|iceberg|avro|snapshot",
   "stores/objects": "open|store|protocol|aws-credentials",
@@ -148,11 +149,21 @@ export default {
     roomRule("base/http"),
     roomRule("report"),
     {
+      name: "serve-knows-no-kind",
+      comment: "it answers with runs and models that others have opened",
+      severity: "error",
+      from: { path: "^src/serve/" },
+      to: {
+        path: "^src/",
+        pathNot: `^src/(serve|run|flow|report|duckdb|base|formats/sql|models/served)/|${contracts}|${pure}`,
+      },
+    },
+    {
       name: "only-cli-and-job-wire",
       comment:
-        "nothing imports cli/, nothing but cli/ imports job/, and nothing but these imports run/; their pure rooms are for all",
+        "nothing imports cli/, nothing but cli/ imports job/, and nothing but these and serve/ imports run/; their pure rooms are for all",
       severity: "error",
-      from: { path: "^src/", pathNot: "^src/(cli|job|run)/" },
+      from: { path: "^src/", pathNot: "^src/(cli|job|run|serve)/" },
       to: { path: "^src/(cli|job|run)/", pathNot: pure },
     },
     {

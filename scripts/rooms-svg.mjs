@@ -5,7 +5,7 @@ import { dirname, join, relative, resolve } from "node:path";
 /** Rooms by level: a room imports rooms of lower levels. */
 const levels = [
   ["cli"],
-  ["job"],
+  ["job", "serve"],
   ["run", "report"],
   ["flow"],
   ["sources", "formats", "models", "targets"],

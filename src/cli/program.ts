@@ -61,6 +61,10 @@ const commands: Readonly<Record<string, Readonly<Record<string, Entry>>>> = {
       "Score an Arrow stream from stdin to stdout. One record batch out for each one in. The spec's input paths and its target are ignored",
       async () => (await import("./commands/pipe.js")).pipeCommand,
     ],
+    "serve <spec>": [
+      "Answer requests over HTTP with the last published run. A row of that run is looked up, any other is scored by its model. Serves each newly published run as soon as it is loaded",
+      async () => (await import("./commands/serve.js")).serveCommand,
+    ],
   },
   Look: {
     "status <specs...>": [

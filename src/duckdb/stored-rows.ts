@@ -41,21 +41,11 @@ export async function* readStored(
   files: StoredGroups & { readonly rows: number },
 ): AsyncGenerator<StoredChunk> {
   const columns = [...key, ...outputs, hash];
-  const names = columns.map(({ name }) => quoteName(name)).join(", ");
   let rowCount = 0;
   for await (const paths of files.groups) {
-    const result = await connection.stream(`SELECT ${names} FROM ${await rowsIn(connection, columns, files, paths)}`);
-    for (
-      let chunk = await result.fetchChunk();
-      chunk !== null && chunk.rowCount > 0;
-      chunk = await result.fetchChunk()
-    ) {
-      const one = chunk;
+    for await (const chunk of readRows(connection, columns, await rowsIn(connection, columns, files, paths))) {
       rowCount += chunk.rowCount;
-      const read = withoutNulls(
-        columns.map(({ type }, index) => ({ type, column: readColumn(one, index, type) })),
-        chunk.rowCount,
-      );
+      const read = withoutNulls(chunk.columns, chunk.rowCount);
       yield {
         rowCount: read.rowCount,
         keys: read.columns.slice(0, key.length),
@@ -69,9 +59,34 @@ export async function* readStored(
   }
 }
 
+/**
+ * Reads columns of rows. A stream that ends early does so without an error: the caller counts the rows.
+ * @param rows SQL of what they are selected from
+ */
+export async function* readRows(
+  connection: DuckDBConnection,
+  columns: readonly TypedColumn[],
+  rows: string,
+): AsyncGenerator<{ readonly rowCount: number; readonly columns: readonly ReadColumn[] }> {
+  const names = columns.map(({ name }) => quoteName(name)).join(", ");
+  const result = await connection.stream(`SELECT ${names} FROM ${rows}`);
+  for (let chunk = await result.fetchChunk(); chunk !== null && chunk.rowCount > 0; chunk = await result.fetchChunk()) {
+    const fetched = chunk;
+    yield {
+      rowCount: fetched.rowCount,
+      columns: columns.map(({ type }, index) => ({ type, column: readColumn(fetched, index, type) })),
+    };
+  }
+}
+
+interface ReadColumn {
+  readonly type: ColumnType;
+  readonly column: Column;
+}
+
 /** The rows that have a value in each column. */
 function withoutNulls(
-  read: readonly { readonly type: ColumnType; readonly column: Column }[],
+  read: readonly ReadColumn[],
   rowCount: number,
 ): { readonly columns: readonly Column[]; readonly rowCount: number } {
   const valid = read.flatMap(({ column }) => (column.valid?.includes(0) === true ? [column.valid] : []));

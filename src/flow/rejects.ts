@@ -22,7 +22,7 @@ import type { JobSpec } from "../job/jobfile/job-spec.js";
 
 export interface RejectOptions {
   readonly spans: Pick<Spans, "locate">;
-  readonly decoder: Decoder;
+  readonly decoder: Pick<Decoder, "describeRows" | "describeFailure">;
   readonly source: ShardFiles;
   readonly contract: Contract;
   /** The part of the hint that says what is kept if a bad row ends the run. */

@@ -43,7 +43,7 @@ export function attemptServices(
 }
 
 /** Sleeps until the time is over. @throws the signal's reason if the job is stopped first */
-async function interruptibleSleep(ms: number, signal: AbortSignal): Promise<void> {
+export async function interruptibleSleep(ms: number, signal: AbortSignal): Promise<void> {
   await sleep(ms, undefined, { signal }).catch((error: unknown) => {
     signal.throwIfAborted();
     throw error;

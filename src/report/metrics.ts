@@ -68,6 +68,7 @@ function endGauges({ record, outcome, lastSuccessMs, endedMs }: MetricsState): G
     gauge(lastSuccess, lastSuccessHelp, seconds(lastSuccessMs)),
     gauge(startedMetric, "When the attempt began", seconds(record.startedMs)),
     gauge("infer_batch_input_wait_seconds", "How long the attempt waited for its input", record.inputWaitSeconds),
+    gauge("infer_batch_input_lag_rows", "Rows of a topic that no published run has read", record.inputState.rowsBehind),
     gauge("infer_batch_ended_timestamp_seconds", "When the attempt ended", seconds(endedMs)),
     gauge(exitCodeMetric, "Exit code of the attempt: 0 is success, 67 waits for a person, 75 may be retried", exitCode),
     stateGauge(outcome),
@@ -101,11 +102,17 @@ function workGauges(state: MetricsState): Gauge[] {
   ];
 }
 
-function countGauges({ record: { run, engine, counts, rejectReasons: rejected }, outcome }: MetricsState): Gauge[] {
+function countGauges({ record, outcome }: MetricsState): Gauge[] {
+  const { run, engine, counts, rejectReasons: rejected, inputState } = record;
   const trees = engine?.trees() ?? null;
   const committed = outcome?.kind === "done" ? outcome.report.spansCommitted : undefined;
   return [
     gauge("infer_batch_rows_planned", "Input rows of the run", run?.rows),
+    gauge(
+      "infer_batch_input_newest_timestamp_seconds",
+      "Time of the newest record of a topic that was scored",
+      seconds(inputState.newestMs),
+    ),
     gauge("infer_batch_rows_scored", "Rows whose predictions the attempt committed", counts.rowsScored),
     gauge("infer_batch_rows_filtered", "Rows that input.where left out", counts.rowsFiltered),
     gauge("infer_batch_rows_reused", "Scored rows that took the prediction of an earlier run", counts.rowsReused),
@@ -198,7 +205,8 @@ export function gaugeText({ name, help, samples }: Gauge, common: Labels): strin
   return `# HELP ${name} ${help}\n# TYPE ${name} gauge\n${lines.join("")}`;
 }
 
-function labelsText(labels: Labels): string {
+/** Labels as they stand between braces. */
+export function labelsText(labels: Labels): string {
   return Object.entries(labels)
     .map(([name, value]) => `${name}="${escapeLabel(value)}"`)
     .join(",");
@@ -356,7 +364,7 @@ export interface MetricsServer extends AsyncDisposable {
  * Whether a Host header names this machine by an address or as localhost. A web page can point its own name at 127.0.0.1
  * (DNS rebinding) to reach a visitor's loopback interface, but its requests still carry that name.
  */
-function isLocalHost(host: string | undefined): boolean {
+export function isLocalHost(host: string | undefined): boolean {
   const [, bracketed, name = ""] = /^(?:\[([^\]]*)\]|([^:]*))(?::\d*)?$/.exec(host ?? "") ?? [];
   return host === undefined || isIP(bracketed ?? name) !== 0 || /^(?:.+\.)?localhost\.?$/i.test(name);
 }

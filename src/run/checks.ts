@@ -433,7 +433,7 @@ function goldenContract(contract: Contract, schema: GoldenSchema): Contract {
     passthrough: [],
     lineage: undefined,
     reuse: undefined,
-    expressions: list.length === 0 ? null : { list, folders: [] },
+    expressions: list.length === 0 ? null : { list, folders: [], columns: [] },
   };
   checkFeatures(features, schema);
   const passthrough = contract.outputs.map(({ column, type }) => {

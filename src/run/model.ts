@@ -13,6 +13,7 @@ import {
   type Contract,
   type Expression,
   type Expressions,
+  columnRefs,
   folderColumns,
   outputColumns,
   outputTensors,
@@ -349,9 +350,10 @@ async function bindExpressions(
     computed.push({ name, sourceType: "VARCHAR", type: "utf8", computed: true });
   }
   const used = new Set(list.flatMap(({ uses }) => uses));
+  const sources = seen.columns.filter(({ name }) => used.has(name));
   return {
     columns: overlay(seen.columns, computed),
-    expressions: { list, folders: folderColumns(seen.columns.filter(({ name }) => used.has(name))) },
+    expressions: { list, folders: folderColumns(sources), columns: columnRefs(sources) },
   };
 }
 

@@ -105,6 +105,8 @@ export interface Sink extends AsyncDisposable {
 export interface TargetTable {
   /** Offers the rows of the table with this name, as `RunSink.read` does. @throws JobError USAGE where there is none */
   read(table: string, key: readonly string[]): Promise<StoredTable>;
+  /** Reads the rows of some keys, as readers have them now. Not tried again for long. @throws Error */
+  lookUp(request: KeyRequest): Promise<FoundByKey>;
   /**
    * Deletes the rows of some keys from the table, and from the tables that keep its earlier rows. Safe to repeat.
    * @throws JobError NOT_ERASED while a run is open; USAGE for a key that is no value of its column
@@ -123,6 +125,33 @@ export interface TargetTable {
    * @throws JobError USAGE when there is nothing to restore, OUTPUT_NEWER when rows of later runs would go, too
    */
   rollBack(): Promise<RolledBack>;
+}
+
+/** Rows of a table that are looked for. */
+export interface KeyRequest {
+  readonly key: readonly string[];
+  /** Each is an object of JSON with the values of the key. */
+  readonly keys: readonly string[];
+  readonly columns: readonly string[];
+  /** Whether rows have the columns of `output.lineage`. */
+  readonly hasLineage: boolean;
+}
+
+/** Rows that were found by their keys. A table has another identity when another one takes its place. */
+export interface FoundByKey {
+  /** The table that has the name now. */
+  readonly table: string;
+  readonly rows: readonly {
+    /** Index of the key. */
+    readonly place: number;
+    /** The columns as an object of JSON. */
+    readonly row: string;
+    /** The table that it is in. */
+    readonly table: string;
+    /** null without lineage. */
+    readonly runId: string | null;
+    readonly modelSha256: string | null;
+  }[];
 }
 
 /** How a run is opened. */

@@ -17,6 +17,7 @@ const contract: Contract = {
       { kind: "column", name: "a", text: "1", uses: [] },
     ],
     folders: [],
+    columns: [],
   },
 };
 

@@ -13,14 +13,18 @@ import { freePort } from "./s3-server.mjs";
 import { until } from "./waiting.js";
 
 const scripts = join(projectFolder, "test/support/kafka");
-const tools = pythonTools("kafka", ["confluent-kafka==2.16.1"]);
+const tools = pythonTools("kafka", ["confluent-kafka[avro,schemaregistry]==2.16.1"]);
 const jars = join(cacheFolder("kafka-4.1.0"), "jars");
 
 /** Why there is no broker; undefined: there is one. */
 export const missing = tools.missing ?? fetchJars(jars, join(scripts, "pom.xml"), "a broker of Kafka");
 export const skipped = missing === undefined ? "" : ` (skipped: ${missing.split("\n")[0]})`;
 
-export type SentRecord = readonly [key: string | null, value: string | null];
+export type SentRecord = readonly [
+  key: string | null,
+  value: string | null,
+  ...headers: readonly (readonly [name: string, hex: string | null])[],
+];
 export type ReadRecord = readonly [
   partition: number,
   offset: number,
@@ -60,7 +64,7 @@ export async function startBroker(): Promise<Broker> {
   const log = join(folder, "log");
   const out = openSync(log, "a");
   const java = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx384m", `-Dkafka.logs.dir=${folder}`];
-  const id = randomBytes(16).toString("base64url");
+  const id = `A${randomBytes(16).toString("base64url").slice(1)}`; // a dash would begin an option
   const scram = ["SCRAM-SHA-256", "SCRAM-SHA-512"].flatMap((name) => [
     "--add-scram",
     `${name}=[name=${user.name},password=${user.password}]`,

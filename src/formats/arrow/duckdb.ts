@@ -1,26 +1,16 @@
-import { DuckDBDataChunk } from "@duckdb/node-api";
-import type { Column, ColumnType, Piece, RecordBatch } from "../../columns/types.js";
+import type { RecordBatch } from "../../columns/types.js";
 import type { DuckDBConnection, ConnectionPool } from "../../duckdb/instance.js";
-import { duckDbTypeOf, writeColumn } from "../../duckdb/vectors.js";
-import { quoteName, sqlTypeOf } from "../../duckdb/sql.js";
 import { JobError } from "../../base/errors.js";
 import { readPieces, fetchArrowRows, batchLimits } from "./batches.js";
 import { type ArrowIndex, type OpenArrow, checkEnd } from "./shards.js";
 import { columnTypeOf, showField } from "./metadata.js";
-import { rowNumberColumn, sliceSql } from "../sql/slice-sql.js";
 import { untypedNulls, plannedColumns } from "../planned-columns.js";
 import type { ShardFile, SliceRequest } from "../format.js";
 import { type ShardTables, type WantedColumn, type ShardSql, shardSql } from "../sql/expressions.js";
+import { type TableColumns, appendPiece, createTable, readByTable, rowsTableName } from "../sql/rows-table.js";
+import { rowsRead } from "../../flow/pack/select-rows.js";
 import type { MemoryBudget } from "../../base/memory-budget.js";
-import { checkRowNumbers, recordBatches, openDuckDbReader, onConnection, streamChunks } from "../sql/chunks.js";
-
-/** Rows of one DuckDB vector. */
-const vectorRows = 2048;
-
-/** A temporary table; each connection has one at most, so that its name is free. */
-const rowsTableName = "arrow_rows";
-
-type TableColumns = ReadonlyMap<string, ColumnType>;
+import { openDuckDbReader, onConnection } from "../sql/chunks.js";
 
 /** Returns the types of some of a shard's columns. A column that has only NULLs gets the type in `wanted`. */
 function tableColumns(file: ShardFile, { schema }: ArrowIndex, wanted: readonly WantedColumn[]): TableColumns {
@@ -41,42 +31,6 @@ function tableColumns(file: ShardFile, { schema }: ArrowIndex, wanted: readonly 
       return [name, known];
     }),
   );
-}
-
-async function createTable(connection: DuckDBConnection, columns: TableColumns): Promise<void> {
-  const definitions = Array.from(columns, ([name, type]) => `${quoteName(name)} ${sqlTypeOf(type)}`);
-  await connection.run(
-    `CREATE OR REPLACE TEMP TABLE ${rowsTableName} (${[`${rowNumberColumn} BIGINT`, ...definitions].join(", ")})`,
-  );
-}
-
-/** Adds rows of a piece, with their numbers. */
-async function appendPiece(connection: DuckDBConnection, columns: TableColumns, piece: Piece): Promise<void> {
-  const appender = await connection.createAppender(rowsTableName);
-  const chunk = DuckDBDataChunk.create([duckDbTypeOf("int64"), ...Array.from(columns.values(), duckDbTypeOf)]);
-  const rows = piece.rowEnd - piece.rowStart;
-  const numbers = new BigInt64Array(rows);
-  for (let row = 0; row < rows; row += 1) {
-    numbers[row] = BigInt(piece.rowStart + row);
-  }
-  const values: Column[] = [{ kind: "fixed", elementsPerValue: 1, data: numbers, valid: undefined }];
-  for (const name of columns.keys()) {
-    const column = piece.columns.get(name);
-    if (column === undefined) {
-      throw new RangeError(`column ${name} was not read`);
-    }
-    values.push(column);
-  }
-  for (let from = 0; from < rows; from += vectorRows) {
-    const to = Math.min(from + vectorRows, rows);
-    chunk.reset();
-    for (const [index, column] of values.entries()) {
-      writeColumn(chunk, index, column, { from, to });
-    }
-    chunk.rowCount = to - from;
-    appender.appendDataChunk(chunk);
-  }
-  appender.closeSync();
 }
 
 /** Rows that are as near as this are fetched by one read. */
@@ -134,13 +88,13 @@ export function openArrowByDuckDb({ timezone, open, memory }: ArrowByDuckDbOptio
     ...sql,
     async *read(shard, slice) {
       await sql.check(slice.projection.expressions);
-      yield* onConnection(duckdb.pool, (connection) => readByTable(connection, { shard, memory }, slice));
+      yield* onConnection(duckdb.pool, (connection) => readShard(connection, { shard, memory }, slice));
     },
     [Symbol.asyncDispose]: () => duckdb[Symbol.asyncDispose](),
   };
 }
 
-async function* readByTable(
+async function* readShard(
   connection: DuckDBConnection,
   { shard, memory }: { readonly shard: OpenArrow; readonly memory: MemoryBudget },
   slice: SliceRequest,
@@ -151,17 +105,11 @@ async function* readByTable(
   const request = { ...slice, columns, known: shard.known, limits: batchLimits(memory) };
   let next = slice.rowStart;
   for await (const piece of readPieces(shard.bytes, shard.index, request)) {
-    await createTable(connection, columns);
-    await appendPiece(connection, columns, piece);
-    const { rowStart, rowEnd } = piece;
-    for await (const chunk of streamChunks(connection, sliceSql({ ...slice, rowStart, rowEnd }, rowsTableName))) {
-      checkRowNumbers(chunk, next, slice);
-      next += chunk.rowCount;
-      for (const { batch } of recordBatches(chunk, projection, memory)) {
-        yield batch;
-      }
+    for await (const batch of readByTable(connection, { piece, columns, memory }, slice)) {
+      next += rowsRead(batch);
+      yield batch;
     }
-    checkEnd({ ...slice, rowEnd }, next);
+    checkEnd({ ...slice, rowEnd: piece.rowEnd }, next);
   }
   checkEnd(slice, next);
 }

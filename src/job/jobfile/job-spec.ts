@@ -27,6 +27,7 @@ import {
 } from "./output-spec.js";
 import { type PublishSpec, checkPublish, publish } from "./publish-spec.js";
 import { type ReportSpec, report } from "./report-spec.js";
+import { type ServeSpec, checkServe, serve } from "./serve-spec.js";
 import {
   attempt,
   autoOrCount,
@@ -101,6 +102,8 @@ export interface JobSpec {
   /** Default: readers find predictions at the target only. */
   readonly publish?: PublishSpec | undefined;
   readonly report: ReportSpec;
+  /** How `serve` answers; it takes no part in runs. */
+  readonly serve: ServeSpec;
 }
 
 interface OutputSpec extends TargetSpecs {
@@ -215,6 +218,10 @@ const job = z.strictObject({
     ),
   publish: publish.optional(),
   report: report.prefault({}).meta(attempt),
+  serve: serve
+    .prefault({})
+    .meta(attempt)
+    .describe("How infer-batch serve answers requests over HTTP. Runs ignore it. See serve.md."),
 });
 
 type GivenJob = z.output<typeof job>;
@@ -307,6 +314,7 @@ function checkTarget(spec: GivenJob, refuse: Refuse): void {
   if (spec.reuse !== undefined) {
     checkReuse(spec.reuse, spec.output, refuse);
   }
+  checkServe(spec.serve, spec.output, spec.challenger !== undefined, refuse);
   checkPublish(spec.publish ?? {}, spec.input, spec.output, refuse);
 }
 

@@ -95,6 +95,8 @@ export interface Expressions {
   readonly list: readonly Expression[];
   /** Columns from folder names that they use. */
   readonly folders: readonly ColumnRef[];
+  /** All columns that they use, with their types: rows may come without a shard. */
+  readonly columns: readonly ColumnRef[];
 }
 
 export interface Expression {
@@ -150,8 +152,13 @@ export function usedColumns(contract: Contract): string[] {
 
 /** The columns whose values are in folder names. */
 export function folderColumns(columns: readonly SourceColumn[]): ColumnRef[] {
+  return columnRefs(columns).filter(({ partition }) => partition === true);
+}
+
+/** Columns of a shard whose types are known. */
+export function columnRefs(columns: readonly SourceColumn[]): ColumnRef[] {
   return columns.flatMap(({ name, type, partition }) =>
-    partition === true && type !== undefined ? [{ name, path: [name], type, partition }] : [],
+    type === undefined ? [] : [{ name, path: [name], type, ...(partition && { partition }) }],
   );
 }
 
@@ -307,7 +314,8 @@ export function withUsedExpressions(contract: Contract): Contract {
   const list = expressions.list.filter(({ kind, name }) => kind === "where" || used.has(name));
   const sources = new Set(list.flatMap(({ uses }) => uses));
   const folders = expressions.folders.filter(({ name }) => sources.has(name));
-  return { ...contract, expressions: list.length === 0 ? null : { list, folders } };
+  const columns = expressions.columns.filter(({ name }) => sources.has(name));
+  return { ...contract, expressions: list.length === 0 ? null : { list, folders, columns } };
 }
 
 /** The names of the computed columns that a contract uses. */

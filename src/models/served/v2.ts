@@ -210,15 +210,36 @@ function readAnswer(
   { headers, body }: AnswerMessage,
   wanted: readonly { readonly name: string; readonly dtype: string | undefined }[],
 ): Answer {
-  const length = headers.get(jsonLength);
+  const { json, tensors } = readMessage("outputs", headers.get(jsonLength), body);
+  const version = json["model_version"];
+  return {
+    version: typeof version === "string" && version !== "" ? version : undefined,
+    outputs: wanted.map((one) => wantedTensor(one, tensors)),
+  };
+}
+
+/**
+ * Reads the tensors of an answer, or of a request.
+ * @param length the header `inference-header-content-length`; null: all of the body is JSON
+ * @throws MalformedAnswer; UnfitValue for a value in its JSON; BrokenTransfer if it is no JSON
+ */
+export function readMessage(
+  key: "inputs" | "outputs",
+  length: string | null,
+  body: Uint8Array<ArrayBuffer>,
+): { readonly json: Json; readonly tensors: ReadonlyMap<string, Tensor> } {
   const jsonEnd = length === null ? body.length : Number(length);
-  if (!Number.isSafeInteger(jsonEnd) || jsonEnd > body.length) {
-    throw new MalformedAnswer(`${jsonLength} is ${length}, and the answer has ${body.length} bytes`);
+  if (!Number.isSafeInteger(jsonEnd) || jsonEnd < 0 || jsonEnd > body.length) {
+    throw new MalformedAnswer(`${jsonLength} is ${length}, and the message has ${body.length} bytes`);
   }
-  const { outputs, version } = describedIn(body.subarray(0, jsonEnd));
-  let at = jsonEnd;
+  const json = fieldsOf(parseAnswer(body.subarray(0, jsonEnd)));
+  const all = json[key];
+  if (!Array.isArray(all)) {
+    throw new MalformedAnswer(`it has no ${key}`);
+  }
   const tensors = new Map<string, Tensor>();
-  for (const described of outputs) {
+  let at = jsonEnd;
+  for (const described of all.map((given) => describedTensor(key.slice(0, -1), given))) {
     const { name, data, sizeBytes = 0 } = described;
     const tensor =
       data === undefined
@@ -226,13 +247,13 @@ function readAnswer(
         : tensorOfJson(described, data);
     if (tensor === undefined) {
       throw new MalformedAnswer(
-        `the values of output \`${name}\` are not as many as its shape [${described.dims.join(",")}] says`,
+        `the values of ${key.slice(0, -1)} \`${name}\` are not as many as its shape [${described.dims.join(",")}] says`,
       );
     }
     at += data === undefined ? sizeBytes : 0;
     tensors.set(name, tensor);
   }
-  return { version, outputs: wanted.map((one) => wantedTensor(one, tensors)) };
+  return { json, tensors };
 }
 
 function wantedTensor(
@@ -249,28 +270,18 @@ function wantedTensor(
   return tensor;
 }
 
-function describedIn(json: Uint8Array): { readonly outputs: readonly Described[]; readonly version?: string } {
-  const parsed = fieldsOf(parseAnswer(json));
-  if (!Array.isArray(parsed["outputs"])) {
-    throw new MalformedAnswer("it has no outputs");
-  }
-  const version = parsed["model_version"];
-  return {
-    outputs: parsed["outputs"].map(describedOutput),
-    ...(typeof version === "string" && version !== "" ? { version } : {}),
-  };
-}
-
-function describedOutput(given: unknown): Described {
+function describedTensor(noun: string, given: unknown): Described {
   const { name, shape, datatype, data, parameters } = fieldsOf(given);
   const dtype = typeOfDatatype(String(datatype));
   const isShape = Array.isArray(shape) && shape.every((size) => Number.isSafeInteger(size) && Number(size) >= 0);
   const size = fieldsOf(parameters)["binary_data_size"];
   if (typeof name !== "string" || !isTensorType(dtype) || !isShape) {
-    throw new MalformedAnswer(`an output has no name, shape or known data type (${String(name)}, ${String(datatype)})`);
+    throw new MalformedAnswer(
+      `an ${noun} has no name, shape or known data type (${String(name)}, ${String(datatype)})`,
+    );
   }
-  if (!Array.isArray(data) && !Number.isSafeInteger(size)) {
-    throw new MalformedAnswer(`output \`${name}\` has no values`);
+  if (!Array.isArray(data) && !(Number.isSafeInteger(size) && Number(size) >= 0)) {
+    throw new MalformedAnswer(`${noun} \`${name}\` has no values`);
   }
   return {
     name,
@@ -282,7 +293,7 @@ function describedOutput(given: unknown): Described {
 }
 
 /** The bytes of a tensor in the binary extension: little-endian and row-major; texts with their length before each. */
-function tensorBytes(tensor: Tensor): Uint8Array {
+export function tensorBytes(tensor: Tensor): Uint8Array {
   if (tensor.dtype === "string") {
     return textBytes(tensor.data);
   }
@@ -354,7 +365,7 @@ function textsOfBytes(packed: Uint8Array<ArrayBuffer>, count: number): Texts | u
 }
 
 /** The Open Inference Protocol's name of a type: "FP32". */
-function datatypeOf(type: TensorType): string {
+export function datatypeOf(type: TensorType): string {
   return type === "string" ? "BYTES" : type.toUpperCase().replace("FLOAT", "FP");
 }
 

@@ -178,7 +178,7 @@ test("an expression that has not been bound is checked all the same before rows 
   const projection = {
     inputs: [],
     passthrough: [],
-    expressions: { list, folders: [] },
+    expressions: { list, folders: [], columns: [] },
     cast: "exact" as const,
     missing: "bad_row" as const,
   };

@@ -33,7 +33,7 @@ describe("a key that is not known", () => {
     [
       "that is a list",
       `${minimalSpec}? [a, b]\n: 1\n`,
-      "job.yaml:1:1: [ a, b ]: unknown key; expected one of version, name, timezone, params, input, model, challenger, engine, output, commit_rows, on_bad_row, max_rejects, retry, checks, reuse, publish, report",
+      "job.yaml:1:1: [ a, b ]: unknown key; expected one of version, name, timezone, params, input, model, challenger, engine, output, commit_rows, on_bad_row, max_rejects, retry, checks, reuse, publish, report, serve",
     ],
   ])("an unknown key %s is refused at its own position", (_where, text, ...problems) => {
     expect(specRefusal(text)).toBe(refusalOf(...problems));
@@ -181,6 +181,17 @@ describe("a spec that is right", () => {
       on_bad_row: "fail",
       max_rejects: "0.1%",
       retry: { max_seconds: 300 },
+      serve: {
+        host: "127.0.0.1",
+        port: 8080,
+        batch: { rows: 64, wait: 0 },
+        queue: 1000,
+        max_rows: 1000,
+        max_bytes: 8_388_608,
+        poll: 10_000,
+        canary: 0,
+        token: "",
+      },
       report: { method: "get", timeout: 10, on_failure: "", on_held: "", on_late: "", on_success: "" },
     });
   });

@@ -1,7 +1,9 @@
 """actor.py BROKER: does what lines of stdin ask of a cluster, one JSON answer a line.
 
 ["create", topic, partitions, settings], ["partitions", topic, count], ["drop", topic], ["expire", topic, partition, offset],
-["send", topic, partition, [[key, value], ...], codec], ["transaction", topic, partition, [[key, value], ...], end]: "commit", "abort", or a name for ["end", name] to commit it,
+["send", topic, partition, [[key, value, [header, hex], ...], ...], codec], ["transaction", topic, partition, [[key, value], ...], end]: "commit", "abort", or a name for ["end", name] to commit it,
+["avro", registry, topic, schema, records]: sends records as Confluent's serializer writes them; integers may be texts,
+["raw", topic, [hex, ...]]: sends values,
 ["read", topic]: all committed records as [partition, offset, key, value, time], ["group", group, topic]: its offsets.
 """
 import json
@@ -25,10 +27,11 @@ def producer(codec, **more):
 
 def put(to, topic, partition, records):
     to.list_topics(topic)
-    for key, value in records:
+    for key, value, *headers in records:
         for tries in range(100):
             try:
-                to.produce(topic, key=key, value=value, partition=partition)
+                to.produce(topic, key=key, value=value, partition=partition, headers=[
+                    (name, None if text is None else bytes.fromhex(text)) for name, text in headers])
                 break
             except KafkaException:  # its partition is new, or the queue is full
                 to.poll(0.1)
@@ -59,6 +62,19 @@ def expire(topic, partition, offset):
 def send(topic, partition, records, codec="none"):
     put(producer(codec), topic, partition, records)
     producer(codec).flush()
+
+
+def avro(registry, topic, schema, records):
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+    from confluent_kafka.schema_registry.avro import AvroSerializer
+    from confluent_kafka.serialization import MessageField, SerializationContext
+    serialize = AvroSerializer(SchemaRegistryClient({"url": registry, "basic.auth.user.info": "alice:registry-password"}), json.dumps(schema))
+    raw(topic, [serialize({**record, "id": int(record["id"])}, SerializationContext(topic, MessageField.VALUE)).hex() for record in records])
+
+
+def raw(topic, values):
+    put(producer("none"), topic, 0, [(None, bytes.fromhex(value)) for value in values])
+    producer("none").flush()
 
 
 def transaction(topic, partition, records, end):

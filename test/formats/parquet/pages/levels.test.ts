@@ -125,6 +125,7 @@ const throughExpression: Projection = {
       { kind: "column", name: "y", text: "hash(l, ll, s, m, n, e)::BIGINT", uses: ["l", "ll", "s", "m", "n", "e"] },
     ],
     folders: [],
+    columns: [],
   },
 };
 

@@ -1,0 +1,86 @@
+import { dirname, resolve } from "node:path";
+import { interruptibleSleep, programVersion } from "../../job/attempt.js";
+import { refuseChain } from "../../job/chain.js";
+import { openLoaded } from "../../job/open.js";
+import { type JobOptions, readGivenText, readSecret, readSpec } from "../../job/reading.js";
+import type { LoadedSpec } from "../../job/jobfile/load.js";
+import { isInFrontOfReaders, latestFirst } from "../../run/lifecycle/recorded-run.js";
+import { paramTexts } from "../../run/plan/identity.js";
+import { type ServeOptions, serve } from "../../serve/serve.js";
+import { abortOnSignals } from "../failure.js";
+import { type CommandLine, countOf, logFlags, paramFlag } from "../flags.js";
+import type { SafeIo } from "../io.js";
+import { createLog, type LogOptions } from "../logger.js";
+
+export const serveCommand: CommandLine = {
+  flags: {
+    ...paramFlag,
+    "--port <n>": ["Port to listen on, in place of serve.port", countOf(65_535)],
+    ...logFlags,
+  },
+  examples: ["infer-batch serve job.yaml", "infer-batch serve job.yaml --param region=EU --port 9000"],
+  run: serveJob,
+};
+
+interface ServeCommandOptions extends JobOptions, LogOptions {
+  readonly port?: number;
+}
+
+/** Answers requests with the last published run of a job, until a signal comes. */
+async function serveJob(path: string, options: ServeCommandOptions, io: SafeIo): Promise<void> {
+  using stop = abortOnSignals(io, options, { kept: "open requests are answered", hint: "start it again" });
+  const log = createLog(io.stderr, options);
+  const loaded = await readSpec(path, options, { standIns: "all" });
+  refuseChain(loaded, "serving", "serve a job that scores whole tables");
+  const { spec } = loaded;
+  await using opened = await openLoaded(loaded, path, { log });
+  await serve({
+    job: spec.name,
+    spec: { ...spec.serve, ...(options.port !== undefined && { port: options.port }) },
+    ...(await secretsOf(loaded, dirname(resolve(path)))),
+    program: { name: "infer-batch", version: programVersion },
+    log,
+    signal: stop.signal,
+    nowMs: () => performance.now(),
+    sleep: (ms) => interruptibleSleep(ms, stop.signal),
+    async findPublished() {
+      const recorded = await opened.sink.history({ job: spec.name, last: lookedAt });
+      const runs = latestFirst(
+        recorded.filter((run) => isInFrontOfReaders(run) && hasParams(run.plan?.params, options)),
+      );
+      return runs[0]?.plan;
+    },
+    async openRun({ params }) {
+      return await openLoaded(await readSpec(path, { param: paramTexts(params) }), path, { log });
+    },
+  });
+}
+
+/** The latest runs, among which the last published one is looked for. */
+const lookedAt = 64;
+
+/** Whether a run has the params of the command line. */
+function hasParams(params: Readonly<Record<string, string>> | undefined, { param }: JobOptions): boolean {
+  const texts = params === undefined ? [] : paramTexts(params);
+  return param.every((text) => texts.includes(text));
+}
+
+/** Reads the token and the certificate. */
+async function secretsOf(
+  {
+    spec: {
+      serve: { token, tls },
+    },
+    where,
+  }: LoadedSpec,
+  folder: string,
+): Promise<Pick<ServeOptions, "token" | "tls">> {
+  const read = (name: "cert" | "key"): Promise<string> =>
+    readGivenText(resolve(folder, tls?.[name] ?? ""), { key: where(["serve", "tls", name]), limitBytes: pemBytes });
+  return {
+    token: await readSecret(token, { folder, key: where(["serve", "token"]) }),
+    tls: tls && { cert: await read("cert"), key: await read("key") },
+  };
+}
+
+const pemBytes = 1024 * 1024;

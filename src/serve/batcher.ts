@@ -1,0 +1,187 @@
+import { createColumnBuilder } from "../columns/columns.js";
+import { rowNumberColumn } from "../models/binding/contract.js";
+import type { Column, OutputRows, Piece, RejectedRow, SpanOutput } from "../columns/types.js";
+import { RequestError } from "./request-error.js";
+import type { RowScorer } from "./scorer.js";
+
+/** Predictions for the rows of a request, of which all could be scored. */
+export interface ScoredRows {
+  readonly output: OutputRows;
+  /** Where each row of the request is in the output. */
+  readonly at: Int32Array;
+}
+
+/** Scores the rows of requests, several requests at once. */
+export interface Batcher {
+  /** Rows that wait. */
+  readonly waitingRows: number;
+  /**
+   * @param rows the numbers that the rows have in their request
+   * @param deadlineMs the time, as `nowMs` tells it, from which on nobody waits for the answer
+   * @throws RequestError 503 where too many rows wait, 504 after the deadline, 422 for rows that cannot be scored
+   */
+  score(columns: ReadonlyMap<string, Column>, rows: readonly number[], deadlineMs: number): Promise<ScoredRows>;
+}
+
+interface BatcherOptions {
+  readonly scorer: RowScorer;
+  readonly batch: { readonly rows: number; readonly wait: number };
+  /** Rows that may wait. */
+  readonly queue: number;
+  readonly nowMs: () => number;
+}
+
+interface Waiting {
+  readonly columns: ReadonlyMap<string, Column>;
+  readonly rows: readonly number[];
+  readonly sinceMs: number;
+  resolve: (scored: ScoredRows) => void;
+  reject: (error: unknown) => void;
+}
+
+/** The longest time that a timer takes. */
+const longestMs = 2 ** 31 - 1;
+
+export function createBatcher({ scorer, batch, queue, nowMs }: BatcherOptions): Batcher {
+  const waiting: Waiting[] = [];
+  let waitingRows = 0;
+  let running = 0;
+  let timer: NodeJS.Timeout | undefined;
+
+  /** Takes as many whole requests as fit; one that is larger is scored alone. */
+  const take = (): Waiting[] => {
+    const taken: Waiting[] = [];
+    let rows = 0;
+    for (
+      let next = waiting[0];
+      next !== undefined && (rows === 0 || rows + next.rows.length <= batch.rows);
+      next = waiting[0]
+    ) {
+      waiting.shift();
+      taken.push(next);
+      rows += next.rows.length;
+    }
+    waitingRows -= rows;
+    return taken;
+  };
+  const begin = (): void => {
+    clearTimeout(timer);
+    timer = undefined;
+    while (running < scorer.concurrency && waiting.length > 0) {
+      const restMs = batch.wait - (nowMs() - (waiting[0]?.sinceMs ?? 0));
+      if (waitingRows < batch.rows && restMs > 0) {
+        timer = setTimeout(begin, restMs);
+        return;
+      }
+      running += 1;
+      void scoreTogether(scorer, take()).finally(() => {
+        running -= 1;
+        begin();
+      });
+    }
+  };
+  return {
+    get waitingRows() {
+      return waitingRows;
+    },
+    score(columns, rows, deadlineMs) {
+      if (waitingRows > 0 && waitingRows + rows.length > queue) {
+        throw new RequestError(503, `${waitingRows} rows wait for the model`);
+      }
+      return new Promise((resolve, reject) => {
+        const sinceMs = nowMs();
+        const entry = { columns, rows, sinceMs, resolve, reject };
+        waiting.push(entry);
+        waitingRows += rows.length;
+        if (deadlineMs < Number.POSITIVE_INFINITY) {
+          const late = setTimeout(
+            () => {
+              const index = waiting.indexOf(entry);
+              if (index !== -1) {
+                waiting.splice(index, 1);
+                waitingRows -= rows.length;
+              }
+              reject(new RequestError(504, "the deadline of the request has passed"));
+            },
+            Math.min(longestMs, Math.max(0, deadlineMs - sinceMs)),
+          );
+          entry.resolve = (scored) => {
+            clearTimeout(late);
+            resolve(scored);
+          };
+          entry.reject = (error) => {
+            clearTimeout(late);
+            reject(error as Error);
+          };
+        }
+        setImmediate(begin); // requests of one turn of the event loop are scored together
+      });
+    },
+  };
+}
+
+/** Scores the rows of several requests in one batch, and answers each. */
+async function scoreTogether(scorer: RowScorer, requests: readonly Waiting[]): Promise<void> {
+  try {
+    const piece = pieceOf(scorer, requests);
+    const output = await scorer.score(piece);
+    let from = 0;
+    for (const { rows, resolve, reject } of requests) {
+      try {
+        resolve(rowsOf(output, from, rows));
+      } catch (error) {
+        reject(error);
+      }
+      from += rows.length;
+    }
+  } catch (error) {
+    for (const { reject } of requests) {
+      reject(error);
+    }
+  }
+}
+
+function pieceOf({ columns }: RowScorer, requests: readonly Waiting[]): Piece {
+  const rowEnd = requests.reduce((sum, { rows }) => sum + rows.length, 0);
+  const [only] = requests;
+  if (requests.length === 1 && only !== undefined) {
+    return { rowStart: 0, rowEnd, columns: only.columns };
+  }
+  const joined = columns.map(({ name, type }): [string, Column] => {
+    const builder = createColumnBuilder(type, rowEnd);
+    for (const { columns: own, rows } of requests) {
+      builder.append(own.get(name) as Column, 0, rows.length);
+    }
+    return [name, builder.finish()];
+  });
+  return { rowStart: 0, rowEnd, columns: new Map(joined) };
+}
+
+/** The rows of a batch that are those of a request, from a row on. @throws RequestError 422 if some of them have no prediction */
+function rowsOf({ rows: output, rejects }: SpanOutput, from: number, rows: readonly number[]): ScoredRows {
+  const numbers = output.columns.find(({ name }) => name === rowNumberColumn.name)?.column;
+  if (numbers?.kind !== "fixed") {
+    throw new TypeError("rows came without their numbers");
+  }
+  const to = from + rows.length;
+  const at = new Int32Array(rows.length).fill(-1);
+  for (let index = 0; index < output.rowCount; index += 1) {
+    const row = Number(numbers.data[index]);
+    if (row >= from && row < to) {
+      at[row - from] = index;
+    }
+  }
+  if (at.includes(-1)) {
+    const byRow = new Map(rejects.map((reject) => [reject.row, reject]));
+    const refused = Array.from(at.keys()).filter((row) => at[row] === -1);
+    throw new RequestError(422, `${refused.length} of ${at.length} rows cannot be scored`, {
+      rows: refused.map((row) => refusedRow(rows[row], byRow.get(from + row))),
+    });
+  }
+  return { output, at };
+}
+
+function refusedRow(row: number | undefined, reject: RejectedRow | undefined): object {
+  // A row that is none of the output and no reject was left out by input.where.
+  return { row, column: reject?.column ?? null, reason: reject?.reason ?? "filtered", value: reject?.value ?? null };
+}

@@ -1,0 +1,156 @@
+import type { NamedColumn } from "../columns/types.js";
+import { rowNumberColumn } from "../models/binding/contract.js";
+import type { ServeSpec } from "../job/jobfile/serve-spec.js";
+import { messageOf } from "../base/errors.js";
+import { sha256Of } from "../base/sha256.js";
+import { type FoundRow, membersOf } from "./lookup.js";
+import type { ServeMetrics, Source } from "./metrics.js";
+import { RequestError, shownJson } from "./request-error.js";
+import { columnOfValues, columnsOfRows, valueAt } from "./served-columns.js";
+import type { ServedModel, ServedRun } from "./served-run.js";
+
+type Row = Readonly<Record<string, unknown>>;
+
+interface PredictOptions {
+  readonly spec: ServeSpec;
+  readonly metrics: ServeMetrics;
+  readonly deadlineMs: number;
+}
+
+/** The body of `POST /predict`, as it is answered. @throws RequestError */
+export async function predict(run: ServedRun, body: unknown, options: PredictOptions): Promise<string> {
+  const { spec, metrics, deadlineMs } = options;
+  const rows = rowsIn(body, spec.max_rows);
+  const found = await lookedUp(run, rows, spec);
+  const missing = [...rows.keys()].filter((row) => found[row] === undefined);
+  const scored = await scoreRows(run, rows, missing, deadlineMs);
+  const answers = found.map((row) => (row === undefined ? "" : answerOf("batch", row)));
+  for (const [place, row] of missing.entries()) {
+    answers[row] = answerOf("online", scored[place] as FoundRow);
+  }
+  const byModel = new Map(missing.map((row, place) => [row, scored[place] as FoundRow]));
+  const carried = new Set(run.plan.contract.passthrough.map(({ column }) => column));
+  const tried = await tryCanary(run, rows, options);
+  for (const [row, answer] of tried) {
+    answers[row] = answerOf("canary", answer);
+    compare(metrics, carried, answer, found[row] ?? byModel.get(row));
+    byModel.delete(row);
+  }
+  metrics.predicted("canary", tried.size);
+  metrics.predicted("online", byModel.size);
+  metrics.predicted("batch", rows.length - tried.size - byModel.size);
+  return `{"predictions":[${answers.join(",")}]}`;
+}
+
+function answerOf(source: Source, { members, runId, model }: FoundRow): string {
+  const about = `"source":"${source}","run_id":${JSON.stringify(runId)},"model":${JSON.stringify(model)}`;
+  return `{${members}${members === "" ? "" : ","}${about}}`;
+}
+
+/** Has the challenger score the rows whose keys are of its share. What it cannot score stays with the model of the run. */
+async function tryCanary(
+  { canary, rowsByKey }: ServedRun,
+  rows: readonly Row[],
+  { spec, deadlineMs }: PredictOptions,
+): Promise<ReadonlyMap<number, FoundRow>> {
+  if (canary === undefined || rowsByKey === undefined) {
+    return new Map();
+  }
+  const { columns } = rowsByKey;
+  const shareOf = (row: Row): number => {
+    const key = JSON.stringify(columns.map(({ path }) => valueAt(row, path) ?? null));
+    return Number.parseInt(sha256Of(key).slice(0, 8), 16) / 2 ** 32;
+  };
+  const wanted = [...rows.keys()].filter((row) => shareOf(rows[row] as Row) < spec.canary);
+  try {
+    const scored = await scoreRows(canary, rows, wanted, deadlineMs);
+    return new Map(wanted.map((row, place) => [row, scored[place] as FoundRow]));
+  } catch (error) {
+    if (error instanceof RequestError) {
+      return new Map();
+    }
+    throw error;
+  }
+}
+
+/** Measures how far two predictions of a row are apart, in the columns of numbers that both have. */
+function compare(
+  metrics: ServeMetrics,
+  carried: ReadonlySet<string>,
+  challenger: FoundRow,
+  champion: FoundRow | undefined,
+): void {
+  const [one, other] = [challenger, champion ?? challenger].map(({ members }) => JSON.parse(`{${members}}`) as Row);
+  for (const [column, value] of Object.entries(one ?? {})) {
+    const beside = other?.[column];
+    if (typeof value === "number" && typeof beside === "number" && !carried.has(column)) {
+      metrics.compared(column, Math.abs(value - beside));
+    }
+  }
+}
+
+/** Looks the rows up that have a key. @throws RequestError 503 */
+async function lookedUp(run: ServedRun, rows: readonly Row[], spec: ServeSpec): Promise<(FoundRow | undefined)[]> {
+  const found: (FoundRow | undefined)[] = rows.map(() => undefined);
+  const { rowsByKey } = run;
+  if (rowsByKey === undefined) {
+    return found;
+  }
+  const values = rowsByKey.columns.map(({ path }) => rows.map((row) => valueAt(row, path) ?? null));
+  const named = [...rows.keys()].filter((row) => values.every((column) => column[row] !== null));
+  const keys = rowsByKey.columns.map((column, index): NamedColumn => {
+    const ofColumn = named.map((row) => values[index]?.[row]);
+    return { ...column, column: columnOfValues(column, ofColumn) };
+  });
+  if (rowsByKey.waiting > 0 && rowsByKey.waiting + named.length > spec.queue) {
+    throw new RequestError(503, `${rowsByKey.waiting} rows wait to be looked up`);
+  }
+  rowsByKey.waiting += named.length;
+  try {
+    const rowsOfKeys = named.length === 0 ? [] : await rowsByKey.lookUp(keys, named.length);
+    for (const [index, row] of named.entries()) {
+      found[row] = rowsOfKeys[index];
+    }
+    return found;
+  } catch (error) {
+    throw new RequestError(503, `the output cannot be read: ${messageOf(error).slice(0, 200)}`);
+  } finally {
+    rowsByKey.waiting -= named.length;
+  }
+}
+
+/** Scores some of the rows. */
+async function scoreRows(
+  { scorer, batcher, plan: { runId, model } }: ServedModel,
+  rows: readonly Row[],
+  wanted: readonly number[],
+  deadlineMs: number,
+): Promise<readonly FoundRow[]> {
+  if (wanted.length === 0) {
+    return [];
+  }
+  const columns = columnsOfRows(scorer.columns, rows, wanted);
+  const { output, at } = await batcher.score(columns, wanted, deadlineMs);
+  const members = membersOf(output.columns.filter(({ name }) => name !== rowNumberColumn.name));
+  return Array.from(at, (row) => ({ members: members(row), runId, model: model.sha256 }));
+}
+
+/** @throws RequestError 400, 413 */
+function rowsIn(body: unknown, mostRows: number): readonly Row[] {
+  const rows = isObject(body) ? body["rows"] : undefined;
+  if (!Array.isArray(rows) || rows.length === 0) {
+    throw new RequestError(400, 'expected {"rows": [{…}, …]} with a row at least');
+  }
+  if (rows.length > mostRows) {
+    throw new RequestError(413, `the request has ${rows.length} rows, at most ${mostRows} are taken`);
+  }
+  const other = rows.findIndex((row) => !isObject(row));
+  if (other !== -1) {
+    throw new RequestError(400, `row ${other} is ${shownJson(rows[other])}, expected an object`);
+  }
+  return rows as readonly Row[];
+}
+
+function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
+  return typeof value === "object" && value !== null && !Array.isArray(value);
+}

@@ -1,0 +1,305 @@
+import { nullColumn } from "../columns/columns.js";
+import { type Column, type ColumnType, layoutOf, type NamedColumn, showType } from "../columns/types.js";
+import { allocate, type Values } from "../columns/values.js";
+import type { ColumnRef, Contract, InputBinding } from "../models/binding/contract.js";
+import { boundColumns, featureColumns } from "../models/binding/contract.js";
+import { isCalendarDate } from "../run/plan/identity.js";
+import { floorThousands } from "../columns/value-text.js";
+import { assertNever, JobError } from "../base/errors.js";
+import { RequestError, shownJson } from "./request-error.js";
+
+/* What the rows of a request must have, and how values of JSON become columns of the types that the run had. */
+
+/** A column of the input, as a request has it. */
+export interface ServedColumn {
+  readonly name: string;
+  /** The column, then the fields that lead to the value. */
+  readonly path: readonly string[];
+  readonly type: ColumnType;
+  /** Whether the model needs it; else it is only carried, and may be left out. */
+  readonly isNeeded: boolean;
+}
+
+/** How rows of requests are scored. */
+export interface ServedContract {
+  /** The contract of the run, in which every column that is not computed is a column of the request. */
+  readonly contract: Contract;
+  readonly columns: readonly ServedColumn[];
+}
+
+/** @throws JobError USAGE for a column whose type a request cannot have */
+export function servedContract(planned: Contract): ServedContract {
+  const columns = new Map<string, ServedColumn>();
+  const needed = new Set(featureColumns(planned).map(({ name }) => name));
+  const add = ({ name, path, type, computed }: ColumnRef, isNeeded: boolean): void => {
+    if (computed === true || columns.get(name)?.isNeeded === true) {
+      return;
+    }
+    if (isNeeded && !isServable(type)) {
+      throw new JobError("USAGE", `serving column \`${name}\`: a request cannot have a ${showType(type)}`, {
+        hint: "make it of columns of numbers, texts, dates or timestamps, by input.columns",
+      });
+    }
+    columns.set(name, { name, path, type, isNeeded });
+  };
+  for (const ref of boundColumns(planned)) {
+    add(ref, needed.has(ref.name));
+  }
+  for (const ref of planned.expressions?.columns ?? []) {
+    add(ref, true);
+  }
+  const unknown = planned.expressions?.list.flatMap(({ uses }) => uses).find((name) => !columns.has(name));
+  if (unknown !== undefined) {
+    throw new JobError("USAGE", `serving column \`${unknown}\`: its type is none that a request can have`, {
+      hint: "leave it out of input.columns and input.where",
+    });
+  }
+
+  const { expressions } = planned;
+  const contract: Contract = {
+    ...planned,
+    inputs: planned.inputs.map(ofRequest),
+    passthrough: planned.passthrough.map(({ column, source }) => ({ column, source: inRequest(source) })),
+    expressions: expressions === null ? null : { ...expressions, folders: [] },
+    lineage: undefined,
+    reuse: undefined,
+    numbered: true, // says which row of the request each is
+  };
+  return { contract, columns: [...columns.values()] };
+}
+
+function ofRequest(binding: InputBinding): InputBinding {
+  switch (binding.kind) {
+    case "matrix":
+      return { ...binding, columns: binding.columns.map(inRequest) };
+    case "list":
+    case "padded":
+    case "text":
+      return { ...binding, column: inRequest(binding.column) };
+    case "mask":
+      return binding;
+    default:
+      return assertNever(binding);
+  }
+}
+
+function inRequest(ref: ColumnRef): ColumnRef {
+  return ref.computed === true ? ref : { name: ref.name, path: [ref.name], type: ref.type };
+}
+
+function isServable(type: ColumnType): boolean {
+  if (typeof type === "object") {
+    return type.kind === "list"
+      ? isServable(type.element)
+      : type.kind === "decimal" || type.fields.every((field) => isServable(field.type));
+  }
+  return type !== "binary" && type !== "interval" && !type.startsWith("time64");
+}
+
+/**
+ * The columns of those of the rows that are wanted.
+ * @throws RequestError 400 for a needed column that a row does not have, and for a value that is not of its type
+ */
+export function columnsOfRows(
+  columns: readonly ServedColumn[],
+  rows: readonly Readonly<Record<string, unknown>>[],
+  wanted: readonly number[],
+): Map<string, Column> {
+  return new Map(
+    columns.map((column) => {
+      const { name, path, type, isNeeded } = column;
+      const values = wanted.map((row) => {
+        const value = valueAt(rows[row] ?? {}, path);
+        if (value === undefined && isNeeded) {
+          throw new RequestError(400, `row ${row} has no column \`${name}\`; a missing value is null`);
+        }
+        return value ?? null;
+      });
+      const isCarried = !isNeeded && (!isServable(type) || values.every((value) => value === null));
+      return [name, isCarried ? nullColumn(type, wanted.length) : columnOfValues(column, values)];
+    }),
+  );
+}
+
+/** The value at a path of a row; undefined: it has none. */
+export function valueAt(row: Readonly<Record<string, unknown>>, path: readonly string[]): unknown {
+  return path.reduce<unknown>((holder, field) => {
+    const isHolder = typeof holder === "object" && holder !== null && Object.hasOwn(holder, field);
+    return isHolder ? (holder as Readonly<Record<string, unknown>>)[field] : holder === null ? null : undefined;
+  }, row);
+}
+
+/** A column of values of JSON. @throws RequestError 400 */
+export function columnOfValues({ name, type }: Pick<NamedColumn, "name" | "type">, values: readonly unknown[]): Column {
+  const wrong = (value: unknown, wanted: ColumnType): RequestError =>
+    new RequestError(400, `column \`${name}\` is ${shownJson(value)}, expected ${article(showType(wanted))} or null`);
+  return build(type, values, wrong);
+}
+
+function article(type: string): string {
+  return `${/^[aeiou]/.test(type) ? "an" : "a"} ${type}`;
+}
+
+type Wrong = (value: unknown, wanted: ColumnType) => RequestError;
+
+function build(type: ColumnType, values: readonly unknown[], wrong: Wrong): Column {
+  const layout = layoutOf(type);
+  const valid = values.includes(null) ? Uint8Array.from(values, (value) => (value === null ? 0 : 1)) : undefined;
+  switch (layout.kind) {
+    case "fixed": {
+      const { element, elementsPerValue } = layout;
+      const data = allocate(element, values.length * elementsPerValue);
+      for (const [row, value] of values.entries()) {
+        if (value !== null && !put(type, data, row, value)) {
+          throw wrong(value, type);
+        }
+      }
+      return { kind: "fixed", elementsPerValue, data, valid };
+    }
+    case "bytes": {
+      const texts = values.map((value) => {
+        if (value !== null && typeof value !== "string") {
+          throw wrong(value, type);
+        }
+        return Buffer.from(value ?? "");
+      });
+      return { kind: "bytes", offsets: offsetsOf(texts), bytes: Buffer.concat(texts), valid };
+    }
+    case "list": {
+      const lists = values.map((value): readonly unknown[] => {
+        if (value !== null && !Array.isArray(value)) {
+          throw wrong(value, type);
+        }
+        return (value as readonly unknown[] | null) ?? [];
+      });
+      return { kind: "list", offsets: offsetsOf(lists), child: build(layout.element, lists.flat(), wrong), valid };
+    }
+    case "struct": {
+      const structs = values.map((value): Readonly<Record<string, unknown>> => {
+        if (typeof value !== "object" || Array.isArray(value)) {
+          throw wrong(value, type);
+        }
+        return (value as Readonly<Record<string, unknown>> | null) ?? {};
+      });
+      const children = layout.fields.map((field) =>
+        build(
+          field.type,
+          structs.map((struct) => (Object.hasOwn(struct, field.name) ? (struct[field.name] ?? null) : null)),
+          wrong,
+        ),
+      );
+      return { kind: "struct", rowCount: values.length, children, valid };
+    }
+    default:
+      return assertNever(layout);
+  }
+}
+
+function offsetsOf(items: readonly { readonly length: number }[]): Uint32Array {
+  const offsets = new Uint32Array(items.length + 1);
+  for (const [index, { length }] of items.entries()) {
+    offsets[index + 1] = (offsets[index] ?? 0) + length;
+  }
+  return offsets;
+}
+
+const bitsOf: Readonly<Record<string, number>> = {
+  int8: 8,
+  int16: 16,
+  int32: 32,
+  int64: 64,
+  uint8: 8,
+  uint16: 16,
+  uint32: 32,
+  uint64: 64,
+};
+
+/** Puts a value into its place; false: it is not of the type. */
+function put(type: ColumnType, data: Values, row: number, value: unknown): boolean {
+  if (typeof type === "object") {
+    return type.kind === "decimal" && putDecimal(type, data, row, value);
+  }
+  const bits = bitsOf[type];
+  if (bits !== undefined) {
+    const whole = wholeOf(value);
+    const isSigned = type.startsWith("int");
+    if (whole === undefined || whole !== (isSigned ? BigInt.asIntN(bits, whole) : BigInt.asUintN(bits, whole))) {
+      return false;
+    }
+    (data as { [index: number]: bigint | number })[row] = bits === 64 ? whole : Number(whole);
+    return true;
+  }
+  if (type === "bool") {
+    data[row] = value === true ? 1 : 0;
+    return typeof value === "boolean";
+  }
+  if (type === "float32" || type === "float64") {
+    data[row] = Number(value);
+    return value === "NaN" || (typeof value === "number" && Number.isFinite(data[row]));
+  }
+  if (typeof value !== "string") {
+    return false;
+  }
+  if (type === "uuid") {
+    const hex = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i.test(value)
+      ? BigInt(`0x${value.replaceAll("-", "")}`)
+      : undefined;
+    if (hex !== undefined) {
+      data[row * 2] = BigInt.asUintN(64, hex);
+      data[row * 2 + 1] = (hex >> 64n) ^ (1n << 63n);
+    }
+    return hex !== undefined;
+  }
+  return putMoment(type, data, row, value);
+}
+
+/** A whole number, or the text of one, which may have more digits than numbers of JSON keep. */
+function wholeOf(value: unknown): bigint | undefined {
+  if (typeof value === "string") {
+    return /^-?\d{1,20}$/.test(value) ? BigInt(value) : undefined;
+  }
+  return typeof value === "number" && Number.isSafeInteger(value) ? BigInt(value) : undefined;
+}
+
+const isoMoment = /^(\d{4}-\d{2}-\d{2})(?:[T ](\d{2}:\d{2}(?::\d{2})?)(?:\.(\d{1,9}))?(Z|[+-]\d{2}:\d{2})?)?$/;
+const msPerDay = 86_400_000;
+
+/** A date; or a date and a time in ISO 8601, with a zone where the type is an instant. */
+function putMoment(type: string, data: Values, row: number, value: string): boolean {
+  const [, day, clock = "00:00:00", fraction = "", zone] = isoMoment.exec(value) ?? [];
+  const ms = Date.parse(`${day}T${clock}${zone ?? "Z"}`);
+  const hasZone = zone !== undefined || value === day;
+  const fits = type === "date32" ? value === day : type.endsWith("UTC]") ? hasZone : zone === undefined;
+  if (day === undefined || !fits || !isCalendarDate(day) || Number.isNaN(ms)) {
+    return false;
+  }
+  if (type === "date32") {
+    data[row] = ms / msPerDay;
+  } else {
+    const nanos = BigInt(ms) * 1_000_000n + BigInt(fraction.padEnd(9, "0"));
+    data[row] = type.endsWith("[ns]") ? nanos : floorThousands(nanos);
+  }
+  return true;
+}
+
+function putDecimal(
+  { precision, scale }: { readonly precision: number; readonly scale: number },
+  data: Values,
+  row: number,
+  value: unknown,
+): boolean {
+  const text = typeof value === "number" || typeof value === "string" ? String(value) : "";
+  const [, sign = "", whole = "", fraction = ""] = /^(-?)(\d{1,38})(?:\.(\d{1,38}))?$/.exec(text) ?? [];
+  const digits = `${whole}${fraction.padEnd(scale, "0")}`.replace(/^0+/, "");
+  if (whole === "" || fraction.length > scale || digits.length > precision) {
+    return false;
+  }
+  const unscaled = BigInt(`${sign}${digits === "" ? "0" : digits}`);
+  if (precision > 18) {
+    data[row * 2] = BigInt.asUintN(64, unscaled);
+    data[row * 2 + 1] = BigInt.asUintN(64, unscaled >> 64n);
+  } else {
+    (data as { [index: number]: bigint | number })[row] = precision > 9 ? unscaled : Number(unscaled);
+  }
+  return true;
+}

@@ -1,0 +1,265 @@
+import { createHash, timingSafeEqual } from "node:crypto";
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
+import { createServer as createTlsServer } from "node:https";
+import type { AddressInfo } from "node:net";
+import { isLocalHost } from "../report/metrics.js";
+import { JobError, messageOf } from "../base/errors.js";
+import type { Log } from "../flow/opened-job.js";
+import { parseAnswer } from "../models/served/protocol.js";
+import type { ServeSpec } from "../job/jobfile/serve-spec.js";
+import type { ServeMetrics } from "./metrics.js";
+import { predict } from "./predict.js";
+import { RequestError } from "./request-error.js";
+import type { ServedRun } from "./served-run.js";
+import { inferV2, metadataV2 } from "./v2.js";
+
+export interface HttpOptions {
+  readonly job: string;
+  readonly spec: ServeSpec;
+  /** "": requests need no token. */
+  readonly token: string;
+  /** PEM; undefined: HTTP without TLS. */
+  readonly tls: { readonly cert: string; readonly key: string } | undefined;
+  readonly program: { readonly name: string; readonly version: string };
+  readonly log: Log;
+  readonly metrics: ServeMetrics;
+  /** The run that answers now; undefined: none does. */
+  readonly current: () => ServedRun | undefined;
+  readonly nowMs: () => number;
+}
+
+export interface HttpServer {
+  readonly url: string;
+  /** Takes no more connections; resolves when all requests are answered. */
+  drain(): Promise<void>;
+}
+
+interface Answer {
+  readonly status: number;
+  readonly body: string | readonly Uint8Array[];
+  readonly headers?: Readonly<Record<string, string>>;
+}
+
+/** Bodies that are read at once take at most as much memory as so many of the largest. */
+const bodiesAtOnce = 16;
+/** A client that sends nothing, or little, is cut off. */
+const [headersMs, requestMs] = [10_000, 30_000];
+const mostDeadlineMs = 3_600_000;
+
+/** Starts to listen. @throws JobError USAGE for an address that cannot be listened on */
+export async function openHttpServer(options: HttpOptions): Promise<HttpServer> {
+  const { spec, tls, log, metrics, current, nowMs } = options;
+  const isLoopback = /^(127\.|localhost$|::1$)/.test(spec.host);
+  const expected = digest(`Bearer ${options.token}`);
+  let bodyBytes = 0;
+  let isDraining = false;
+
+  const authorize = ({ headers }: IncomingMessage): void => {
+    if (options.token !== "" && !timingSafeEqual(digest(headers.authorization ?? ""), expected)) {
+      throw new RequestError(401, "expected Authorization: Bearer with the token of this server");
+    }
+    if (options.token === "" && isLoopback && !isLocalHost(headers.host)) {
+      throw new RequestError(403, "ask for 127.0.0.1 or localhost");
+    }
+  };
+  /** @throws RequestError 413, 503 */
+  const bodyOf = async (request: IncomingMessage): Promise<Uint8Array<ArrayBuffer>> => {
+    const { "content-length": given, "content-encoding": encoding } = request.headers;
+    const most = spec.max_bytes;
+    const tooLarge = new RequestError(413, `the body has more than ${most} bytes`);
+    if (encoding !== undefined && encoding !== "identity") {
+      throw new RequestError(415, `a body that is encoded as ${encoding} is not taken`);
+    }
+    if (Number(given ?? 0) > most) {
+      throw tooLarge;
+    }
+    const chunks: Buffer[] = [];
+    let length = 0;
+    try {
+      for await (const chunk of request as AsyncIterable<Buffer>) {
+        length += chunk.length;
+        bodyBytes += chunk.length;
+        if (length > most) {
+          throw tooLarge;
+        }
+        if (bodyBytes > most * bodiesAtOnce) {
+          throw new RequestError(503, "too many bodies are being read");
+        }
+        chunks.push(chunk);
+      }
+      const { buffer, byteOffset } = Buffer.concat(chunks);
+      return new Uint8Array(buffer, byteOffset, length); // whose slices are copies
+    } finally {
+      bodyBytes -= length;
+    }
+  };
+  const served = (): ServedRun => {
+    const run = current();
+    if (run === undefined || isDraining) {
+      throw new RequestError(503, isDraining ? "the server is stopping" : "no published run is loaded yet");
+    }
+    return run;
+  };
+  const deadlineOf = ({ headers }: IncomingMessage): number => {
+    const given = headers["x-timeout-ms"];
+    const ms = given === undefined ? Number.POSITIVE_INFINITY : Number(given);
+    if (given !== undefined && !(ms > 0 && ms <= mostDeadlineMs)) {
+      throw new RequestError(400, `x-timeout-ms is ${String(given)}, expected milliseconds up to ${mostDeadlineMs}`);
+    }
+    return nowMs() + ms;
+  };
+
+  const model = `/v2/models/${options.job}`;
+  const isReady = (): boolean => current() !== undefined && !isDraining;
+  const readiness = (): Answer => (isReady() ? json({ ready: true }) : { ...json({ ready: false }), status: 503 });
+  const health: Readonly<Record<string, () => Answer>> = {
+    "/healthz": () => json({ live: true }),
+    "/readyz": readiness,
+    "/v2/health/live": () => json({ live: true }),
+    "/v2/health/ready": readiness,
+  };
+  const shown: Readonly<Record<string, () => Answer>> = {
+    "/metrics": () => {
+      const run = current();
+      const about = run && { runId: run.plan.runId, model: run.plan.model.sha256 };
+      const body = metrics.text({ waitingRows: run?.batcher.waitingRows ?? 0, run: about });
+      return { status: 200, body, headers: { "content-type": "text/plain; version=0.0.4; charset=utf-8" } };
+    },
+    "/v2": () => json({ ...options.program, extensions: ["binary_tensor_data"] }),
+    [model]: () => json(metadataV2(options.job, served())),
+    [`${model}/ready`]: () => ({ ...readiness(), ...json({ name: options.job, ready: isReady() }) }),
+  };
+  const posted: Readonly<Record<string, (request: IncomingMessage, deadlineMs: number) => Promise<Answer>>> = {
+    async "/predict"(request, deadlineMs) {
+      const body = parsed(await bodyOf(request));
+      const run = served();
+      const text = await run.use(() => predict(run, body, { spec, metrics, deadlineMs }));
+      return { status: 200, body: text, headers: { "content-type": "application/json" } };
+    },
+    async [`${model}/infer`](request, deadlineMs) {
+      const body = await bodyOf(request);
+      const run = served();
+      const length = request.headers["inference-header-content-length"];
+      const jsonLength = typeof length === "string" ? length : null;
+      const { rows, ...made } = await run.use(() =>
+        inferV2(run, { body, jsonLength }, { job: options.job, mostRows: spec.max_rows, deadlineMs }),
+      );
+      metrics.predicted("online", rows);
+      return { status: 200, ...made };
+    },
+  };
+
+  const answer = async (request: IncomingMessage, path: string): Promise<Answer> => {
+    const { method } = request;
+    const probe = health[path];
+    if (probe !== undefined && (method === "GET" || method === "HEAD")) {
+      return probe();
+    }
+    authorize(request);
+    const [get, post] = [shown[path], posted[path]];
+    if (get !== undefined && method === "GET") {
+      return get();
+    }
+    if (post !== undefined && method === "POST") {
+      return await post(request, deadlineOf(request));
+    }
+    throw (probe ?? get ?? post) === undefined
+      ? new RequestError(404, `there is no ${path.slice(0, 200)}`)
+      : new RequestError(405, `${path} does not take ${String(method)}`);
+  };
+  const routeOf = (path: string): string =>
+    [health, shown, posted].some((routes) => Object.hasOwn(routes, path)) ? path : "other";
+  const handle = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
+    const sinceMs = nowMs();
+    const [path = ""] = (request.url ?? "").split("?");
+    const route = routeOf(path);
+    let made: Answer;
+    try {
+      made = await answer(request, route === "other" ? "" : path);
+    } catch (error) {
+      made = answerTo(error, log);
+    }
+    metrics.answered(route, made.status, (nowMs() - sinceMs) / 1000);
+    send(request, response, made, isDraining);
+  };
+
+  const listener = (request: IncomingMessage, response: ServerResponse): void => void handle(request, response);
+  const limits = { headersTimeout: headersMs, requestTimeout: requestMs, connectionsCheckingInterval: 1000 };
+  const server: Server =
+    tls === undefined ? createServer(limits, listener) : createTlsServer({ ...limits, ...tls }, listener);
+  server.on("clientError", (_error, socket) => {
+    socket.destroy();
+  });
+  await new Promise<void>((resolve, reject) => {
+    server.once("error", (error) => {
+      reject(
+        new JobError("USAGE", `listening on ${spec.host}:${spec.port}: ${messageOf(error)}`, {
+          hint: "choose another serve.port, or stop the program that has it",
+          cause: error,
+        }),
+      );
+    });
+    server.listen(spec.port, spec.host, resolve);
+  });
+  const { address, port, family } = server.address() as AddressInfo;
+  return {
+    url: `http${tls === undefined ? "" : "s"}://${family === "IPv6" ? `[${address}]` : address}:${port}`,
+    async drain() {
+      isDraining = true;
+      const closed = new Promise((resolve) => {
+        server.close(resolve);
+      });
+      server.closeIdleConnections();
+      await closed;
+    },
+  };
+}
+
+function digest(text: string): Buffer {
+  return createHash("sha256").update(text).digest();
+}
+
+function json(value: object): Answer {
+  return { status: 200, body: JSON.stringify(value), headers: { "content-type": "application/json" } };
+}
+
+/** JSON, in which integers of more digits than a number has, and NaN, are texts. @throws RequestError 400 */
+function parsed(body: Uint8Array): unknown {
+  try {
+    return parseAnswer(body);
+  } catch {
+    throw new RequestError(400, "the body is no JSON in UTF-8");
+  }
+}
+
+function answerTo(error: unknown, log: Log): Answer {
+  if (error instanceof RequestError) {
+    const { status, message, more } = error;
+    const headers = { "content-type": "application/json", ...(status === 503 && { "retry-after": "1" }) };
+    return { status, body: JSON.stringify({ error: message, ...more }), headers };
+  }
+  // The client is gone, or cut off; or the model fails, which is no fault of the request.
+  log.warn(`answering a request: ${messageOf(error)}`);
+  return { ...json({ error: "the server could not answer" }), status: 500 };
+}
+
+function send(
+  request: IncomingMessage,
+  response: ServerResponse,
+  { status, body, headers }: Answer,
+  isLast: boolean,
+): void {
+  const chunks = typeof body === "string" ? [Buffer.from(body)] : body;
+  const length = chunks.reduce((sum, chunk) => sum + chunk.length, 0);
+  // The rest of a body that was not read would be taken for the next request.
+  const isCut = !request.complete;
+  response.writeHead(status, {
+    ...headers,
+    "content-length": length,
+    ...((isCut || isLast) && { connection: "close" }),
+  });
+  for (const chunk of request.method === "HEAD" ? [] : chunks) {
+    response.write(chunk);
+  }
+  response.end();
+}

@@ -1,0 +1,133 @@
+import { join } from "node:path";
+import { expect, test } from "vitest";
+import { expectEnd, projectFolder, runHere } from "../support/cli.js";
+import { identity, smallJob } from "../support/faulty.js";
+import { scratch } from "../support/job.js";
+import { nightlyJob, type Nights, nightsInTable } from "../support/nights.js";
+import { outputRows } from "../support/output.js";
+import { writeRows } from "../support/parquet.js";
+import { usePostgres } from "../support/postgres.js";
+import { jsonRows, startServing } from "../support/serve.js";
+import { until } from "../support/waiting.js";
+
+const postgres = usePostgres();
+const serve = { port: 0, key: ["id"], poll: "100s" };
+/** Rows 0 to 99 of the fixture, in a file of their own. */
+const few = { input: { path: "few.parquet" } };
+const data = join(projectFolder, "fixtures/data/diabetes/*.parquet");
+
+async function rowOf(id: number): Promise<string> {
+  const [row = ""] = await jsonRows(`SELECT * FROM '${data}' WHERE id = ${id}`);
+  return row;
+}
+
+async function writeFew(): Promise<void> {
+  await writeRows(join(scratch.path, "few.parquet"), `SELECT * FROM '${data}' WHERE id < 100`);
+}
+
+async function publish(nights: Nights, date: string): Promise<void> {
+  await expectEnd(nights.night("run", date), 0);
+}
+
+test("a row of the published files is looked up by its key alone, any other is scored, in the order of the request", async () => {
+  await writeFew();
+  const nights = await nightlyJob(scratch.path, { serve, checks: undefined, ...few });
+  await publish(nights, "2026-11-20");
+  const server = await startServing(nights.spec);
+  const rows = ['{"id":7}', await rowOf(300), await rowOf(8), '{"id":99}'];
+  const served = await server.predict(rows);
+  const batch = new Map((await outputRows(nights.folder("2026-11-20"))).map((row) => [row["id"], row]));
+  expect(served.map(({ id, source }) => [id, source])).toEqual([
+    [7, "batch"],
+    [300, "online"],
+    [8, "batch"],
+    [99, "batch"],
+  ]);
+  for (const { id, score } of served.filter(({ source }) => source === "batch")) {
+    expect(Math.fround(Number(score))).toBe(batch.get(BigInt(id as number))?.["score"] ?? batch.get(id)?.["score"]);
+  }
+  const missing = await server.post("/predict", `{"rows":[{"id":7},{"id":300}]}`);
+  expect([missing.status, await missing.text()]).toEqual([400, expect.stringMatching(/row 1 has no column/)]);
+  expect((await server.post("/predict", { rows: [{ id: "seven" }] })).status).toBe(400);
+  const text = await (await server.get("/metrics")).text();
+  expect(text).toMatch(/predictions_total\{batch_job="diabetes-mlp",source="batch"\} 3\n/);
+});
+
+test("rows that do not fit in memory are refused with the memory that they need", async () => {
+  const { spec } = await smallJob(scratch.path, {
+    model: identity,
+    select: "SELECT i::BIGINT AS id, i / 8::DOUBLE AS x FROM range(600000) t(i)",
+    output: { columns: ["id"] },
+    engine: { memory: "64MiB", threads: 1 },
+    serve,
+  });
+  await expectEnd(runHere(["run", spec]), 0);
+  const { code, stderr } = await runHere(["serve", spec]);
+  expect([code, stderr]).toEqual([
+    75,
+    expect.stringMatching(/holding the rows of run .*MiB[^]*set engine.memory: \d+MiB/),
+  ]);
+});
+
+postgres.describe("rows in Postgres", () => {
+  test("a table with rows of several runs is refused without lineage", async () => {
+    const database = await postgres.server().createDatabase();
+    for (const [mode, output, code] of [
+      ["append", {}, 64],
+      ["upsert", {}, 64],
+      ["upsert", { lineage: true }, 0],
+    ] as const) {
+      const nights = await nightsInTable(scratch.path, database, mode, { serve, checks: undefined, output });
+      await expectEnd(
+        runHere(["validate", nights.spec, "--param", "ds=2026-11-20"]),
+        code,
+        code === 0 ? "" : /serve.key: .*lineage/,
+      );
+    }
+  });
+
+  test("rows of runs that are not published are scored, those of published ones looked up", async () => {
+    const database = await postgres.server().createDatabase();
+    await writeFew();
+    const nights = await nightsInTable(scratch.path, database, "upsert", {
+      serve,
+      checks: undefined,
+      output: { lineage: true },
+      ...few,
+    });
+    await publish(nights, "2026-11-20");
+    const server = await startServing(nights.spec);
+    await database.query("UPDATE scores.predictions SET run_id = 'diabetes-mlp-0123456789ab', score = -1 WHERE id = 8");
+    const [seven, eight] = await server.predict(['{"id":7}', await rowOf(8)]);
+    expect([seven, eight]).toMatchObject([
+      { id: 7, source: "batch" },
+      { id: 8, source: "online" },
+    ]);
+    expect(Number(eight?.["score"])).toBeGreaterThan(0);
+  });
+
+  test("rows of a table that takes the place of the served one are not answered before its run is served", async () => {
+    const database = await postgres.server().createDatabase();
+    await writeFew();
+    const nights = await nightsInTable(scratch.path, database, "replace", {
+      serve: { ...serve, poll: "2s" },
+      checks: undefined,
+      ...few,
+    });
+    await publish(nights, "2026-11-20");
+    const server = await startServing(nights.spec);
+    const [before] = await server.predict(['{"id":7}']);
+    await publish(nights, "2026-11-21");
+    const row = await rowOf(7);
+    const [swapped] = await server.predict([row]);
+    expect(before).toMatchObject({ source: "batch" });
+    const isNew = swapped?.["run_id"] !== before?.["run_id"];
+    expect(swapped?.["source"]).toBe(isNew ? "batch" : "online");
+    await until(async () => (await server.predict([row]))[0]?.["run_id"] !== before?.["run_id"], 100);
+    expect(await server.predict(['{"id":7}'])).toMatchObject([{ source: "batch" }]);
+
+    await expectEnd(runHere(["rollback", nights.spec]), 0);
+    await until(async () => (await server.predict([row]))[0]?.["run_id"] === before?.["run_id"], 100);
+    await until(async () => (await server.predict([row]))[0]?.["source"] === "batch", 100);
+  });
+});
