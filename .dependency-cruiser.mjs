@@ -143,6 +143,7 @@ export default {
       to: { path: "^src/stores/", pathNot: "^src/stores/(store\\.ts$|objects/)" },
     },
     roomRule("targets/postgres", `^src/base/spool|^src/stores/ledger\\.ts$|${contract("targets")}`),
+    roomRule("targets/after", `^src/duckdb/key-values\\.ts$|${contract("targets")}`),
     roomRule("duckdb"),
     roomRule("stores/objects", "^src/base/http/"),
     roomRule("base/http"),

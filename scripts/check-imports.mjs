@@ -54,6 +54,7 @@ const canaries = {
     code: 'import "../../duckdb/instance.js";\n',
     rule: "targets-postgres-imports-its-own",
   },
+  "src/targets/after/canary.ts": { code: 'import "../parquet/sink.js";\n', rule: "targets-after-imports-its-own" },
   "src/stores/canary.ts": { code: 'import "../targets/target.js";\n', rule: "stores-imports-its-own" },
   "src/stores/canary-another.ts": { code: 'import "./disk.js";\n', rule: "no-store-imports-another" },
   "src/stores/objects/canary.ts": {

@@ -70,7 +70,7 @@ const postgresRuns = [
   "test/cli/nameless-user.test.ts",
 ];
 
-const s3 = ["test/contract/sink.test.ts", "test/targets/parquet/s3"];
+const s3 = ["test/contract/store.test.ts", "test/contract/sink.test.ts", "test/targets/parquet/s3"];
 const s3Runs = ["test/run/s3-output.test.ts", "test/crash/s3-output.test.ts"];
 
 const folderNames = ["targets/parquet", "targets", "stores"];

@@ -13,19 +13,22 @@ import {
   type KafkaLogin,
   type KafkaTls,
   openCluster,
+  openRegistry,
   rowsOfShard,
   topicColumns,
   topicSource,
   type Unpack,
+  type ValueReader,
 } from "../sources/kafka/source.js";
 import type { Source } from "../sources/source.js";
 import { openArrowStream } from "../targets/stream.js";
+import { proxiesOf } from "../base/http/request.js";
 import { openSpool, spoolRoot } from "../base/spool.js";
 import type { Tools } from "./attempt.js";
 import type { InputSpec } from "./jobfile/input-spec.js";
 import type { Projection } from "../models/binding/contract.js";
-import { type KafkaSpec, leftOut, problemColumn } from "./jobfile/kafka-spec.js";
-import { fileError, readSecret } from "./reading.js";
+import { type KafkaRegistrySpec, type KafkaSpec, leftOut, problemColumn } from "./jobfile/kafka-spec.js";
+import { fileError, readHeader, readSecret } from "./reading.js";
 
 /* How a topic is opened on this machine. */
 
@@ -35,7 +38,7 @@ interface TopicTools extends Tools {
 
 /** Opens the source of a topic's records. @param files the source of other files */
 export async function openTopic(
-  { brokers, topic, columns, tls, sasl }: KafkaSpec,
+  { brokers, topic, group, tls, sasl, registry, ...fields }: KafkaSpec,
   { path, max_mb: maxMb }: InputSpec["spool"],
   files: Source,
   tools: TopicTools,
@@ -51,18 +54,36 @@ export async function openTopic(
   });
   const root = spoolRoot(folder, path);
   const spool = openSpool({ root, writer, use: "in", isDead, maxBytes: maxMb * 1024 * 1024 });
-  return topicSource(files, { topic, columns, cluster, spool, unpack, writeArrow: openArrowStream });
+  const values = registry && (await openValues(registry, Object.keys(fields.columns), tools));
+  return topicSource(files, { topic, fields, values, cluster, group, spool, unpack, writeArrow: openArrowStream });
+}
+
+async function openValues(
+  { url, username, password = "", token }: KafkaRegistrySpec,
+  names: readonly string[],
+  { folder, where, retry, signal }: TopicTools,
+): Promise<ValueReader> {
+  const { openAvro } = await import("../sources/lake/avro.js");
+  const at = (key: string) => ({ folder, key: where(["input", "kafka", "registry", key]) });
+  const headers = async (): Promise<Record<string, string>> => {
+    if (token !== undefined) {
+      return { authorization: `Bearer ${await readHeader(token, at("token"))}` };
+    }
+    const login = username === undefined ? undefined : `${username}:${await readSecret(password, at("password"))}`;
+    return login === undefined ? {} : { authorization: `Basic ${Buffer.from(login).toString("base64")}` };
+  };
+  return openRegistry({ url, names, openAvro, headers, retry, signal, findProxy: proxiesOf(process.env) });
 }
 
 /** Opens the decoder of a topic's shards, which are fetched when they are opened. What they are like is known before. */
-export async function openTopicDecoder({ columns }: KafkaSpec, options: ParquetOptions): Promise<Decoder> {
+export async function openTopicDecoder(fields: KafkaSpec, options: ParquetOptions): Promise<Decoder> {
   const open = openShards(async ({ remote, ...file }) => {
     await remote?.fetch([]);
     return await openBytes(file);
   });
   const arrow = openArrowDecoder({ ...options, areFiles: true, open });
   const schema: ShardSchema = {
-    columns: topicColumns(columns).map(({ name, type }) => ({ name, sourceType: showType(type), type })),
+    columns: topicColumns(fields).map(({ name, type }) => ({ name, sourceType: showType(type), type })),
     legacyDates: [],
   };
   const problem = {

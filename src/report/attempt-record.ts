@@ -1,7 +1,7 @@
 import { type SpanProfile, mergeProfiles, noRows } from "../checks/profile/profile.js";
 import type { RunProfile } from "../checks/profile/run-profile.js";
 import type { RejectReason, RejectedRow } from "../columns/types.js";
-import type { ModelOrigin, Plan } from "../run/plan/plan.js";
+import { type InputState, type ModelOrigin, type Plan, unwatched } from "../run/plan/plan.js";
 import type { Worker } from "../run/plan/spans.js";
 import { type ScoreSummary, scoreSummary } from "./column-stats.js";
 import { type AttemptWork, type DueCall, type ServerReport, type SpendingReport, workFields } from "./report.js";
@@ -165,6 +165,8 @@ export interface AttemptRecord {
   readonly startedMs: number;
   /** Seconds spent waiting for input; updated during the wait. */
   inputWaitSeconds: number;
+  /** How far a topic is read, once its run is published. */
+  inputState: InputState;
   /** Milliseconds in which rows were compared with those of an earlier run, all threads together. */
   comparingMs: number;
   readonly run: RunInfo | undefined;
@@ -242,6 +244,7 @@ export function createAttemptRecord({ info, nowMs, dateMs, onStage }: RecordOpti
     review: undefined,
     engine: undefined,
     inputWaitSeconds: 0,
+    inputState: unwatched,
     comparingMs: 0,
     nullFeatures: undefined,
     rowsToScore: undefined,

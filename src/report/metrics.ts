@@ -68,6 +68,7 @@ function endGauges({ record, outcome, lastSuccessMs, endedMs }: MetricsState): G
     gauge(lastSuccess, lastSuccessHelp, seconds(lastSuccessMs)),
     gauge(startedMetric, "When the attempt began", seconds(record.startedMs)),
     gauge("infer_batch_input_wait_seconds", "How long the attempt waited for its input", record.inputWaitSeconds),
+    gauge("infer_batch_input_lag_rows", "Rows of a topic that no published run has read", record.inputState.rowsBehind),
     gauge("infer_batch_ended_timestamp_seconds", "When the attempt ended", seconds(endedMs)),
     gauge(exitCodeMetric, "Exit code of the attempt: 0 is success, 67 waits for a person, 75 may be retried", exitCode),
     stateGauge(outcome),
@@ -101,11 +102,17 @@ function workGauges(state: MetricsState): Gauge[] {
   ];
 }
 
-function countGauges({ record: { run, engine, counts, rejectReasons: rejected }, outcome }: MetricsState): Gauge[] {
+function countGauges({ record, outcome }: MetricsState): Gauge[] {
+  const { run, engine, counts, rejectReasons: rejected, inputState } = record;
   const trees = engine?.trees() ?? null;
   const committed = outcome?.kind === "done" ? outcome.report.spansCommitted : undefined;
   return [
     gauge("infer_batch_rows_planned", "Input rows of the run", run?.rows),
+    gauge(
+      "infer_batch_input_newest_timestamp_seconds",
+      "Time of the newest record of a topic that was scored",
+      seconds(inputState.newestMs),
+    ),
     gauge("infer_batch_rows_scored", "Rows whose predictions the attempt committed", counts.rowsScored),
     gauge("infer_batch_rows_filtered", "Rows that input.where left out", counts.rowsFiltered),
     gauge("infer_batch_rows_reused", "Scored rows that took the prediction of an earlier run", counts.rowsReused),

@@ -149,7 +149,7 @@ async function discardedMeanwhile(opened: OpenedJob, run: RunSink): Promise<Atte
 
 /** Ends a run whose spans are all committed. @throws JobError TOO_MANY_REJECTS, PLAN_CHANGED for a superseded run */
 async function endRun(opened: OpenedJob, run: RunSink): Promise<AttemptEnd> {
-  const { job, sink, attempt, reporter } = opened;
+  const { job, sink, input, attempt, reporter } = opened;
   const { plan } = run;
   const { record, log } = reporter;
   // The limit holds for all workers together; each has counted its own rejects and those before it.
@@ -176,6 +176,13 @@ async function endRun(opened: OpenedJob, run: RunSink): Promise<AttemptEnd> {
   const finish = (): Promise<void> => publishRun(sink, run, { ...attemptJson(record), ...scored });
   await (plan.staged ? addingHint(refusedText(job, plan), finish) : finish());
   log.debug(`finished run ${plan.runId}`);
+  if (plan.input.table !== undefined) {
+    record.inputState = await input.source.published(plan.input.table);
+    const { warning } = record.inputState;
+    if (warning !== undefined) {
+      log.warn(warning);
+    }
+  }
   return {
     status: "complete",
     verdict: verdict === undefined ? null : verdictReport(job.spec, plan, verdict),
@@ -249,6 +256,7 @@ function unscored(sink: Sink, reporter: Reporter, run: RunSink): RunReport {
 /** Reports that no row came since the last run of a chain, so that none is planned. */
 export function nothingNew({ base }: Job, sink: Sink, { record }: Reporter): RunReport {
   record.finish();
+  record.inputState = { ...record.inputState, rowsBehind: 0 };
   const none = { rowsPlanned: 0, spansPlanned: 0, spansCommitted: 0, spansResumed: 0, shardsUnplanned: 0 };
   return { ...workOf(record), ...none, runId: base, status: "nothing_new", verdict: null, output: sink.target };
 }

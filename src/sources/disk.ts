@@ -5,6 +5,7 @@ import { basename, dirname, isAbsolute, join, posix, relative, resolve, sep } fr
 import { type ListedShard, pinDifference, restoreHint, touchHint } from "../run/plan/compare.js";
 import { lakeTables } from "../run/plan/lake-tables.js";
 import { partitionsOf } from "../run/plan/partitions.js";
+import { unwatched } from "../run/plan/plan.js";
 import { JobError, errnoOf } from "../base/errors.js";
 import {
   type Glob,
@@ -44,6 +45,14 @@ interface DiskSourceOptions {
 
 /** Opens a source of shards on a local or mounted disk. URIs are as in the spec: absolute, or relative to `folder`. */
 export function diskSource({ folder, output, fileSystem = walkFileSystem }: DiskSourceOptions): Source {
+  /** Folders whose links are being resolved: many files of one are opened together. */
+  const resolving = new Map<string, Promise<string>>();
+  const withRealFolder = async (path: string): Promise<string> => {
+    const own = dirname(path);
+    const real = resolving.get(own) ?? realPathOrSelf(own).finally(() => resolving.delete(own));
+    resolving.set(own, real);
+    return join(await real, basename(path));
+  };
   return {
     readAhead: {
       files: 1,
@@ -52,6 +61,7 @@ export function diskSource({ folder, output, fileSystem = walkFileSystem }: Disk
       bytes: Number.POSITIVE_INFINITY,
     },
     list: (patterns) => listUntilStable(patterns, { folder, output, fileSystem }),
+    published: () => Promise.resolve(unwatched),
     listNames: async (path) => {
       try {
         return await readdir(resolve(folder, path));
@@ -67,8 +77,11 @@ export function diskSource({ folder, output, fileSystem = walkFileSystem }: Disk
     },
     async open(shard) {
       // Resolved now: reading stays with the file that the link leads to now.
-      const opened = new DiskShard(shard, await realPathOrSelf(resolve(folder, shard.uri)));
-      await opened.check();
+      const path = await withRealFolder(resolve(folder, shard.uri));
+      const found = await statOrUndefined(path, lstat);
+      const isLink = found?.isSymbolicLink() === true;
+      const opened = new DiskShard(shard, isLink ? await realPathOrSelf(path) : path);
+      opened.compare(isLink ? await statOrUndefined(opened.path) : found);
       return opened;
     },
     async [Symbol.asyncDispose]() {
@@ -96,8 +109,12 @@ class DiskShard implements OpenShard {
   }
 
   async check(): Promise<void> {
+    this.compare(await statOrUndefined(this.path));
+  }
+
+  /** @param now undefined: the file is gone */
+  compare(now: BigIntStats | undefined): void {
     const { shard, path } = this;
-    const now = await statOrUndefined(path);
     if (now === undefined) {
       throw new JobError("INPUT_CHANGED", `reading ${path}: it is gone`, {
         hint: `${restoreHint(shard)}; committed spans are kept`,

@@ -1,5 +1,6 @@
 import picomatch from "picomatch";
 import type { ListedShard } from "../run/plan/compare.js";
+import { unwatched } from "../run/plan/plan.js";
 import type { Listing, Source, UnreadableMatch } from "./source.js";
 import { isObjectUri } from "../job/jobfile/uri.js";
 
@@ -15,6 +16,7 @@ export function combineSources({ disk, objects }: { readonly disk: Source; reado
       ];
       return joinListings(listings);
     },
+    published: () => Promise.resolve(unwatched),
     listNames: (folder) => of(folder).listNames(folder),
     exists: (uri) => of(uri).exists(uri),
     open: (shard) => of(shard.uri).open(shard),

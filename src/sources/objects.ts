@@ -5,6 +5,7 @@ import { splitRange } from "../stores/objects/store.js";
 import type { ListedShard } from "../run/plan/compare.js";
 import { type LakeTable, lakeTables } from "../run/plan/lake-tables.js";
 import { partitionsOf } from "../run/plan/partitions.js";
+import { unwatched } from "../run/plan/plan.js";
 import { JobError } from "../base/errors.js";
 import { awaitedLater } from "../base/promises.js";
 import { type Spool, withSpoolErrors } from "../base/spool.js";
@@ -65,6 +66,7 @@ export function objectSource({ reader, spool, output }: ObjectSourceOptions): So
       await spool.prepare();
       return { ...(await listPatterns(reader, patterns, output)), folders: [spool.folder] };
     },
+    published: () => Promise.resolve(unwatched),
     listNames: async (folder) => await listNames(reader, folder),
     exists: async (uri) => (await reader.stat(parseObjectUri(uri))) !== undefined,
     open: (shard) => openSpooledShard(context, shard),

@@ -1,6 +1,6 @@
 import type { TableRows } from "../columns/types.js";
 import type { ListedShard } from "../run/plan/compare.js";
-import type { Changes, PinnedTable } from "../run/plan/plan.js";
+import type { Changes, InputState, PinnedTable } from "../run/plan/plan.js";
 
 /** The read end of a job: lists shards, and makes their bytes readable as local files. */
 export interface Source extends AsyncDisposable {
@@ -26,6 +26,11 @@ export interface Source extends AsyncDisposable {
    * @throws JobError INPUT_CHANGED when its size or fingerprint is not the planned one
    */
   open(shard: ListedShard): Promise<OpenShard>;
+  /**
+   * Called when a run of a table or a topic is published: tells those who watch it how far it is read, and returns how far
+   * that is behind. Never rejects.
+   */
+  published(table: PinnedTable): Promise<InputState>;
 }
 
 /** What is read of a table. */

@@ -26,7 +26,8 @@ export interface Store {
   fetch(names: Iterable<string> | AsyncIterable<string>, what: "whole" | "footer"): LocalParts;
   /**
    * Prepares a scope: removes what dead attempts of this machine have left in it, and finds out whether `create` has one
-   * winner here. Resolves to the reason why not, as a clause.
+   * winner here. Resolves to the reason why not, as a clause. Names beside the scope are durable then: the attempt that
+   * created them may have died before that.
    * @throws JobError what the fence's `check` throws
    */
   prepare(fence: Fence): Promise<string | undefined>;

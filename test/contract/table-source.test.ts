@@ -5,6 +5,7 @@ import type { TableColumn } from "#src/columns/types.js";
 import { openParquetDecoder } from "#src/formats/parquet/decoder.js";
 import type { SliceRequest } from "#src/formats/format.js";
 import { openJob } from "#src/job/open.js";
+import { unwatched } from "#src/run/plan/plan.js";
 import { runJob } from "#src/run/run.js";
 import { joinListings } from "#src/sources/listing.js";
 import type { OpenShard, Source } from "#src/sources/source.js";
@@ -67,6 +68,7 @@ function memorySource(folder: string, files: readonly FileOfTable[]): Source {
       const table = { uri: "t", at: "latest", format: "delta", version: "1", removedRows: 0 } as const;
       return { ...joinListings([]), shards: await Promise.all(shards), folders: [folder], table };
     },
+    published: () => Promise.resolve(unwatched),
     listNames: () => Promise.resolve([]),
     exists: () => Promise.resolve(true),
     open({ uri }) {

@@ -74,6 +74,7 @@ function load(block: string): string {
     OPENAI_API_KEY: "token",
     CATALOG_TOKEN: "token",
     KAFKA_PASSWORD: "password",
+    REDIS_URL: "redis://cache.example.com",
   };
   loadSpec(text, { file: "job.yaml", params: {}, env, nowMs: 0 });
   return text;

@@ -10,7 +10,7 @@ import {
 } from "#src/flow/read.js";
 import type { SliceReader } from "#src/flow/workers/slice-reader.js";
 import type { Decoder } from "#src/formats/format.js";
-import type { PlannedShard } from "#src/run/plan/plan.js";
+import { type PlannedShard, unwatched } from "#src/run/plan/plan.js";
 import { spansOf } from "#src/run/plan/spans.js";
 import type { OpenShard, Source } from "#src/sources/source.js";
 import { matrixBatch, packingContract } from "../support/batches.js";
@@ -195,6 +195,7 @@ function slowSource(
   return {
     readAhead,
     list: () => Promise.reject(new Error("not listed here")),
+    published: () => Promise.resolve(unwatched),
     listNames: () => Promise.resolve([]),
     exists: () => Promise.resolve(true),
     open(shard): Promise<OpenShard> {

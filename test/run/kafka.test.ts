@@ -1,16 +1,20 @@
-import { readdir, writeFile } from "node:fs/promises";
+import { readdir, readFile, writeFile } from "node:fs/promises";
+import { createServer } from "node:http";
 import { join } from "node:path";
+import { json } from "node:stream/consumers";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { runCli, runCommand } from "../support/cli.js";
 import { scratch } from "../support/job.js";
-import { type Broker, missing, type SentRecord, skipped, startBroker, user } from "../support/kafka.js";
+import { type Broker, missing, type SentRecord, skipped, startBroker, tokenFor, user } from "../support/kafka.js";
 import { writeModel } from "../support/onnx.js";
 import { outputRows } from "../support/output.js";
 import { rejectLines } from "../support/rejects.js";
+import { usePostgres } from "../support/postgres.js";
 import { randomOf } from "../support/random.js";
 import { torture } from "../support/torture.js";
 import { until } from "../support/waiting.js";
 
+const postgres = usePostgres();
 let broker: Broker;
 beforeAll(async () => {
   if (missing === undefined) {
@@ -179,6 +183,86 @@ describe.skipIf(missing !== undefined)(`a topic of Kafka${skipped}`, () => {
     expect(await rejectsIn("computed")).toEqual([...bad, expect.stringMatching(/^11 expression_failed: x = 0.1/)]);
   });
 
+  test("has values of Avro and JSON whose schemas are in a registry", async () => {
+    await using registry = await startRegistry();
+    await broker.act("create", "registered", 1, {});
+    const field = (name: string, type: unknown): object => ({ name, type, default: null });
+    const schema = {
+      type: "record",
+      name: "Row",
+      fields: [
+        { name: "id", type: "long" },
+        field("x", ["null", "double"]),
+        field("name", ["null", "string"]),
+        field("day", ["null", { type: "int", logicalType: "date" }]),
+        field("ok", ["null", "boolean"]),
+        field("more", ["null", { type: "array", items: "long" }]),
+      ],
+    };
+    const older = { ...schema, fields: schema.fields.slice(0, 2) };
+    const first = { id: "9007199254740993", x: 0.1, name: 'é"', day: 20_787, ok: true, more: [1] };
+    await broker.act("avro", registry.url, "registered", schema, [first, { id: "-2", x: 2 }]);
+    await broker.act("avro", registry.url, "registered", older, [{ id: "3", x: 3 }]);
+    const framed = (id: number, value: string): string =>
+      `00${id.toString(16).padStart(8, "0")}${Buffer.from(value).toString("hex")}`;
+    registry.schemas.set(50, { schema: "{}", schemaType: "JSON" });
+    registry.schemas.set(51, { schema: "syntax", schemaType: "PROTOBUF" });
+    const raw = [framed(50, '{"id": 4, "x": 4}'), framed(51, "x"), framed(52, "x"), framed(1, "x"), "7b7d"];
+    await broker.act("raw", "registered", raw);
+    const place = (password: string): object => ({
+      registry: { url: registry.url, username: "alice", password },
+    });
+    const ran = await run(await writeJob("registered", {}, {}, place("registry-password")));
+    expect(ran, ran.stderr).toMatchObject({ code: 0, report: { rows_scored: 4, rows_rejected: 4 } });
+    const rows = await outputRows(join(scratch.path, "out"));
+    const shown = rows.map(({ id, x, name, day, ok }) => [String(id), x, name, JSON.stringify(day), ok]);
+    expect(shown).toEqual([
+      ["9007199254740993", 0.1, 'é"', '{"days":20787}', true],
+      ["-2", 2, null, "null", null],
+      ["3", 3, null, "null", null],
+      ["4", 4, null, "null", null],
+    ]);
+    const rejects = await rejectLines(join(scratch.path, "out"));
+    expect(rejects.map(({ value }) => String(value))).toEqual([
+      "its schema 51 is PROTOBUF, which is not read",
+      "its schema 52 is not in the registry",
+      expect.stringMatching(/^it is no record of its schema/),
+      "it does not begin with the id of a schema",
+    ]);
+    const refused = await run(
+      await writeJob("registered", {}, { output: { columns: [], parquet: { path: "no" } } }, place("a-wrong-password")),
+    );
+    expect(refused).toMatchObject({ code: 64, report: { code: "PERMISSION" } });
+    expect(refused.stderr).not.toContain("a-wrong-password");
+  });
+
+  test("has headers as columns", async () => {
+    await broker.act("create", "headed", 1, {});
+    const value = values(0, 1)[0]?.[1] ?? null;
+    const hex = (text: string): string => Buffer.from(text).toString("hex");
+    await broker.act("send", "headed", 0, [
+      ["a", value, ["trace", hex("t1 é")], ["other", hex("x")]],
+      ["b", value, ["trace", hex("t2")], ["trace", hex("t3")], ["é", "ff00"]],
+      ["c", value, ["trace", hex("t4")], ["trace", null], ["é", ""]],
+      ["d", value],
+    ] satisfies SentRecord[]);
+    const headers = { trace_id: "trace", raw: "é" };
+    const output = { columns: ["_key", "trace_id", "raw"], parquet: { path: "out" } };
+    const ran = await run(await writeJob("headed", {}, { output }, { headers }));
+    expect(ran, ran.stderr).toMatchObject({ code: 0, report: { rows_scored: 4 } });
+    const rows = await outputRows(join(scratch.path, "out"));
+    expect(rows.map(({ _key, trace_id, raw }) => [_key, trace_id, raw])).toEqual([
+      ["a", "t1 é", null],
+      ["b", "t3", "\\xff00"],
+      ["c", null, ""],
+      ["d", null, null],
+    ]);
+    const changed = await run(await writeJob("headed", {}, { output }, { headers: { ...headers, raw: "other" } }));
+    expect(changed).toMatchObject({ code: 66, report: { code: "PLAN_CHANGED" } });
+    const twice = await run(await writeJob("headed", {}, { output }, { headers: { X: "other" } }));
+    expect(twice).toMatchObject({ code: 64, report: { code: "SPEC_INVALID" } });
+  });
+
   test.each(["gzip", "snappy", "lz4", "zstd"])("may be packed with %s, by a client or the broker", async (codec) => {
     const topic = `packed-${codec}`;
     await broker.act("create", topic, 2, {});
@@ -204,7 +288,11 @@ describe.skipIf(missing !== undefined)(`a topic of Kafka${skipped}`, () => {
       brokers: [broker.guarded],
       sasl: { mechanism, username: user.name, password: user.password },
     }));
-    const places = [...logins, { brokers: [broker.encrypted], tls: { ca: broker.ca } }];
+    const bearer = (token: string): object => ({
+      brokers: [broker.guarded],
+      sasl: { mechanism: "oauthbearer", token },
+    });
+    const places = [...logins, bearer(tokenFor(600)), { brokers: [broker.encrypted], tls: { ca: broker.ca } }];
     for (const [index, place] of places.entries()) {
       const output = { columns: ["id", "_key", "_offset", "_partition"], parquet: { path: `out${index}` } };
       const ran = await run(await writeJob("guarded", {}, { output }, place));
@@ -216,6 +304,10 @@ describe.skipIf(missing !== undefined)(`a topic of Kafka${skipped}`, () => {
       expect(refused).toMatchObject({ code: 64, report: { code: "PERMISSION" } });
       expect(refused.stderr).not.toContain("another-password");
     }
+    const expired = tokenFor(-30);
+    const late = await run(await writeJob("guarded", {}, {}, bearer(expired)));
+    expect(late, late.stderr).toMatchObject({ code: 64, report: { code: "PERMISSION" } });
+    expect(late.stderr).not.toContain(expired);
     const unencrypted = await run(await writeJob("guarded", {}, {}, { brokers: [broker.encrypted], tls: true }));
     expect(unencrypted).toMatchObject({ code: 64, report: { code: "PERMISSION" } });
   });
@@ -294,6 +386,49 @@ describe.skipIf(missing !== undefined)(`runs with input.since of a topic${skippe
     expect(await run(spec)).toMatchObject({ code: 0, report: { rows_scored: 20 } });
     expect(await run(spec)).toMatchObject({ code: 0, report: { status: "nothing_new" } });
     expect(await allScored()).toEqual(await committed("growing"));
+  });
+
+  postgres.describe("into a table by upsert", () => {
+    test("keep the last record of a key in a partition, and of partitions in a run that of the highest", async () => {
+      await using database = await postgres.server().createDatabase();
+      await database.query(
+        "CREATE TABLE latest (name text PRIMARY KEY, x float8, _partition int, _offset bigint, score float8)",
+      );
+      await broker.act("create", "keyed", 2, {});
+      const record = (x: number): SentRecord => ["k", JSON.stringify({ x, name: "k" })];
+      const table = { url: database.url, table: "latest", mode: "upsert", key: ["name"], on_duplicate: "last" };
+      const output = { columns: ["name", "x", "_partition", "_offset"], postgres: table };
+      const spec = await writeJob("keyed", since, { output, commit_rows: 2 });
+      const latest = async (): Promise<unknown> =>
+        (await database.query("SELECT x, _partition, _offset::int FROM latest")).map((row) => Object.values(row));
+      await broker.act("send", "keyed", 1, [record(1), record(2)]);
+      await broker.act("send", "keyed", 0, [record(3), record(4), record(5)]);
+      expect(await run(spec)).toMatchObject({ code: 0 });
+      expect(await latest()).toEqual([[2, 1, 1]]);
+      await broker.act("send", "keyed", 0, [record(6)]);
+      expect(await run(spec)).toMatchObject({ code: 0 });
+      expect(await latest()).toEqual([[6, 0, 3]]);
+    });
+  });
+
+  test("tell a group and the metrics how far they have read", async () => {
+    await broker.act("create", "watched", 2, {});
+    await broker.act("send", "watched", 0, values(0, 30));
+    await broker.act("send", "watched", 1, values(30, 5));
+    const metrics = join(scratch.path, "metrics.prom");
+    const spec = await writeJob("watched", since, { report: { metrics } }, { group: "scorers" });
+    const gauges = async (name: string): Promise<string | undefined> =>
+      new RegExp(`^infer_batch_${name}\\{.*\\} (.*)$`, "m").exec(await readFile(metrics, "utf8"))?.[1];
+    expect(await run(spec)).toMatchObject({ code: 0 });
+    expect(await broker.act("group", "scorers", "watched")).toEqual({ 0: 30, 1: 5 });
+    expect(await gauges("input_lag_rows")).toBe("0");
+    const times = (await broker.read("watched")).map(([, , , , timeMs]) => timeMs);
+    expect(Number(await gauges("input_newest_timestamp_seconds"))).toBe(Math.max(...times) / 1000);
+    await broker.act("send", "watched", 1, values(35, 7));
+    expect(await run(spec)).toMatchObject({ code: 0, report: { rows_scored: 7 } });
+    expect(await broker.act("group", "scorers", "watched")).toEqual({ 0: 30, 1: 12 });
+    expect(await run(spec)).toMatchObject({ code: 0, report: { status: "nothing_new" } });
+    expect(await gauges("input_lag_rows")).toBe("0");
   });
 
   test.skipIf(!torture)(
@@ -433,6 +568,45 @@ test.skipIf(missing !== undefined)(
   },
   torture ? 1_200_000 : 120_000,
 );
+
+interface Registry extends AsyncDisposable {
+  readonly url: string;
+  /** By their ids, as they are told. */
+  readonly schemas: Map<number, object>;
+}
+
+/** A registry of schemas as far as Confluent's serializer and this program ask it; it takes one user. */
+async function startRegistry(): Promise<Registry> {
+  const schemas = new Map<number, object>();
+  const server = createServer((request, response) => {
+    const login = `Basic ${Buffer.from("alice:registry-password").toString("base64")}`;
+    const said = (status: number, body: object): void => {
+      response.writeHead(status, { "content-type": "application/json" }).end(JSON.stringify(body));
+    };
+    const { url = "", method, headers } = request;
+    if (headers.authorization !== login) {
+      said(401, { error_code: 401, message: "Unauthorized" });
+    } else if (method === "POST") {
+      const added = json(request).then((schema) => schemas.set(schemas.size + 1, schema as object));
+      void added.then(() => {
+        said(200, { id: schemas.size, ...schemas.get(schemas.size) });
+        return undefined;
+      });
+    } else {
+      const schema = schemas.get(Number(/\/schemas\/ids\/(\d+)/.exec(url)?.[1]));
+      said(schema === undefined ? 404 : 200, schema ?? { error_code: 40_403, message: "Schema not found" });
+    }
+  });
+  await new Promise<void>((done) => server.listen(0, "127.0.0.1", done));
+  return {
+    url: `http://127.0.0.1:${(server.address() as { port: number }).port}`,
+    schemas,
+    async [Symbol.asyncDispose]() {
+      server.closeAllConnections();
+      await new Promise((done) => server.close(done));
+    },
+  };
+}
 
 /** A topic may be made again some time after it is dropped. */
 async function remade(topic: string): Promise<void> {

@@ -1,30 +1,15 @@
-import { spawnSync } from "node:child_process";
 import { createHash, createHmac } from "node:crypto";
 import { existsSync } from "node:fs";
 import { readdir, readFile } from "node:fs/promises";
-import type { IncomingHttpHeaders } from "node:http";
 import { join } from "node:path";
-import { fileURLToPath } from "node:url";
 import { describe, expect, test } from "vitest";
 import { type CliResult, expectEnd, runHere } from "../support/cli.js";
 import { reject } from "../support/rejects.js";
-import { pythonToolsOfTorture } from "../support/python-tools.js";
+import { authorizationsByBotocore, signedHeaders, type SignedRequest, type SigningKeys } from "../support/botocore.js";
+import { validators } from "../support/validators.js";
 import type { RestOptions } from "../support/rest-server.js";
 import { onRows, servedJob } from "../support/served-job.js";
 import type { Misbehaviour } from "../support/v2-server.js";
-
-/** A POST that was received with a signature of AWS, version 4. */
-interface SignedRequest {
-  /** A path of plain segments, without a query. */
-  readonly path: string;
-  readonly headers: IncomingHttpHeaders;
-  readonly body: string;
-}
-
-interface SigningKeys {
-  readonly AWS_ACCESS_KEY_ID: string;
-  readonly AWS_SECRET_ACCESS_KEY: string;
-}
 
 const sha256 = (text: string): string => createHash("sha256").update(text).digest("hex");
 const hmac = (key: string | Buffer, text: string): Buffer => createHmac("sha256", key).update(text).digest();
@@ -45,45 +30,6 @@ function authorizationOf(request: SignedRequest, scope: string, keys: SigningKey
   const key = inFull.split("/").reduce<string | Buffer>(hmac, `AWS4${keys.AWS_SECRET_ACCESS_KEY}`);
   const signature = hmac(key, ["AWS4-HMAC-SHA256", time, inFull, sha256(canonical)].join("\n")).toString("hex");
   return `AWS4-HMAC-SHA256 Credential=${keys.AWS_ACCESS_KEY_ID}/${inFull}, SignedHeaders=${names.join(";")}, Signature=${signature}`;
-}
-
-/** The headers that the signature names. */
-function signedHeaders({ headers }: SignedRequest): {
-  readonly names: readonly string[];
-  readonly headers: Readonly<Record<string, string>>;
-  readonly time: string;
-} {
-  const [, list = ""] = /SignedHeaders=([^,]*)/.exec(headers.authorization ?? "") ?? [];
-  const names = list.split(";");
-  const signed = Object.fromEntries(names.map((name) => [name, String(headers[name])]));
-  return { names, headers: signed, time: String(headers["x-amz-date"]) };
-}
-
-const botocore = pythonToolsOfTorture("botocore", ["botocore==1.44.8"]);
-
-/** The same headers, computed by botocore. */
-function authorizationsByBotocore(
-  requests: readonly SignedRequest[],
-  scope: string,
-  keys: SigningKeys,
-): readonly string[] {
-  const [region, service] = scope.split("/");
-  const lines = requests.map((request) => {
-    const { headers } = signedHeaders(request);
-    const body = Buffer.from(request.body).toString("hex");
-    return JSON.stringify({
-      method: "POST",
-      url: `http://${headers["host"]}${request.path}`,
-      headers,
-      body,
-      region,
-      service,
-    });
-  });
-  const script = fileURLToPath(new URL("../support/botocore_signature.py", import.meta.url));
-  const env = { ...process.env, ...keys };
-  const done = spawnSync(join(botocore.bin, "python"), [script], { input: lines.join("\n"), env, encoding: "utf8" });
-  return done.status === 0 ? done.stdout.trim().split("\n") : [done.stderr];
 }
 
 const small = { engine: { batch_size: 10 } };
@@ -194,13 +140,16 @@ describe("a model whose server takes and answers JSON", () => {
     expect(`${refused.stderr}${refused.stdout}`).not.toContain("s3cret");
   });
 
-  test.skipIf(botocore.missing !== undefined)(`requests are signed as botocore does${botocore.skipped}`, async () => {
-    const { signed } = await runRefused();
+  test.skipIf(validators.missing !== undefined)(
+    `requests are signed as botocore does${validators.skipped}`,
+    async () => {
+      const { signed } = await runRefused();
 
-    expect(signed.map(({ headers }) => headers.authorization)).toEqual(
-      authorizationsByBotocore(signed, scope, awsKeys),
-    );
-  });
+      expect(signed.map(({ headers }) => headers.authorization)).toEqual(
+        authorizationsByBotocore(signed, scope, awsKeys),
+      );
+    },
+  );
 
   test("a run without AWS credentials ends with 64 if auth is sigv4, and one without a region names the spec's key", async () => {
     await using job = await servedJob({ rest: { kind: "json" }, keys: { signature: diabetes, auth: "sigv4" } });

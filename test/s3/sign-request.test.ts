@@ -48,6 +48,8 @@ test.each([
   ["vpce-0a1-b2.runtime.sagemaker.us-gov-west-1.vpce.amazonaws.com", { region: "us-gov-west-1", service: "sagemaker" }],
   ["abc123.execute-api.us-east-1.amazonaws.com", { region: "us-east-1", service: "execute-api" }],
   ["abc123.lambda-url.us-east-1.on.aws", { region: "us-east-1", service: "lambda" }],
+  ["glue.eu-central-1.amazonaws.com", { region: "eu-central-1", service: "glue" }],
+  ["s3tables.us-east-2.amazonaws.com", { region: "us-east-2", service: "s3tables" }],
   ["churn.example.com", undefined],
   ["sagemaker.eu-west-1.amazonaws.com.example.com", undefined],
 ])("the host %s tells region and service of a signature: %j", (host, scope) => {

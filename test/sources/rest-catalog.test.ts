@@ -2,21 +2,26 @@ import { createServer, type IncomingMessage, type ServerResponse } from "node:ht
 import type { AddressInfo } from "node:net";
 import { rm } from "node:fs/promises";
 import { join } from "node:path";
-import { afterEach, beforeEach, describe, expect, test } from "vitest";
+import { afterEach, beforeEach, describe, expect, test, vi } from "vitest";
+import { sha256Of } from "#src/base/sha256.js";
 import {
   type CatalogLogin,
   type CatalogOptions,
   type CatalogTable,
   catalogTable,
+  type NamedTable,
 } from "#src/sources/lake/rest-catalog.js";
 import { newestMetadata } from "#src/sources/lake/iceberg.js";
 import { catalogSource, credentialsOf } from "#src/sources/lake/source.js";
 import type { ListedShard } from "#src/run/plan/compare.js";
 import { diskSource } from "#src/sources/disk.js";
+import { createSigner } from "#src/stores/objects/aws-credentials.js";
 import { retryClock } from "../support/asked-places.js";
+import { authorizationsByBotocore } from "../support/botocore.js";
 import { scratch } from "../support/job.js";
 import { growingLake, missing, skipped } from "../support/lake-writers.js";
 import { diskReader, closingTools } from "../support/lakes.js";
+import { validators } from "../support/validators.js";
 
 /** What a catalog answers about one table. */
 const table = {
@@ -66,18 +71,22 @@ const none: CatalogLogin = { kind: "none" };
 const token: CatalogLogin = { kind: "token", token: () => Promise.resolve("a-secret-token") };
 
 async function load(login: CatalogLogin = none, more: Partial<CatalogOptions> = {}): Promise<CatalogTable> {
+  return await open({ login, ...more }).load();
+}
+
+function open(more: Partial<CatalogOptions>): NamedTable {
   const { signal } = new AbortController();
   const options = {
     url,
     warehouse: undefined,
-    login,
+    login: none,
     isVending: true,
     of: "input" as const,
     retry: retryClock(),
     signal,
     findProxy: () => undefined,
   };
-  return await catalogTable({ ...options, ...more }, { namespace: ["db"], name: "t" }, "reading table db.t").load();
+  return catalogTable({ ...options, ...more }, { namespace: ["db"], name: "t" }, "reading table db.t");
 }
 
 const paths = (): string[] => asked.map(({ path }) => path);
@@ -103,7 +112,7 @@ test("prefix, separator and warehouse are those of the configuration, and each l
   };
   const loaded = await catalogTable(options, { namespace: ["d/b", "x y"], name: "ä" }, "reading").load();
   expect(paths()).toEqual([
-    "/v1/config?warehouse=my+house",
+    "/v1/config?warehouse=my%20house",
     "/v1/a%2Fb/namespaces/d%2Fb%2Ex%20y/tables/%C3%A4?snapshots=refs",
   ]);
   expect(asked[1]?.headers["x-iceberg-access-delegation"]).toBeUndefined();
@@ -302,6 +311,42 @@ test("a signed request has the headers that its signature gives it", async () =>
   expect(seen).toEqual(["/v1/config", "/v1/namespaces/db/tables/t"]);
   expect(asked.map(({ headers }) => headers.authorization)).toEqual(Array(2).fill("AWS4-HMAC-SHA256 of-tests"));
 });
+
+test.skipIf(validators.missing !== undefined)(
+  `requests of a table that is read, made and written to are signed as botocore signs them, with their bodies${validators.skipped}`,
+  async () => {
+    const keys = {
+      AWS_ACCESS_KEY_ID: "AKID",
+      AWS_SECRET_ACCESS_KEY: "s3cret-key",
+      AWS_SESSION_TOKEN: "a/token+of=tests",
+    };
+    for (const [name, value] of Object.entries(keys)) {
+      vi.stubEnv(name, value);
+    }
+    const limits = { searchMs: 1000, signal: new AbortController().signal };
+    const scope = { region: "eu-west-1", service: "s3tables" };
+    const prefix = encodeURIComponent("arn:aws:s3tables:eu-west-1:123456789012:bucket/a b");
+    answers["/v1/config"] = [json({ defaults: {}, overrides: { prefix } })];
+    answers[`/v1/${prefix}`] = [json(table)];
+    const named = open({
+      warehouse: "arn:aws:s3tables:eu-west-1:123456789012:bucket/a b",
+      login: { kind: "signed", sign: (request) => createSigner(limits)(request, scope) },
+    });
+    await named.load();
+    await named.create({ schema: '{"fields":[]}', partitionSpec: "{}" });
+    expect(await named.commit({ requirements: "[]", updates: '[{"summary":"Größe 8633778438556666410"}]' })).toBe(true);
+    vi.unstubAllEnvs();
+    expect(asked.map(({ sent }) => sent.includes("Größe"))).toContain(true);
+    const signed = asked.map(({ path, headers, sent }) => ({ path, headers, body: sent }));
+    expect(signed.map(({ headers }) => headers.authorization)).toEqual(
+      authorizationsByBotocore(signed, "eu-west-1/s3tables", keys),
+    );
+    // The digest that is signed is that of the body.
+    expect(signed.map(({ headers }) => headers["x-amz-content-sha256"])).toEqual(
+      signed.map(({ body }) => sha256Of(body)),
+    );
+  },
+);
 
 test.skipIf(missing !== undefined)(
   `files of a table are read through its store, others as before; where its version is gone, a run ends with 66${skipped}`,

@@ -545,17 +545,38 @@ export function isNotInTable({ path: [name = ""] }: Leaf): boolean {
   return name.startsWith(notInTable);
 }
 
+interface LeavesInTable extends Pick<MappedColumns, "select" | "unfit"> {
+  readonly columns: TableRows["columns"];
+  readonly stored: readonly Leaf[];
+  /** With the names that they have in the table. */
+  readonly leaves: readonly Leaf[];
+}
+
+/** Of the file before, whose schema most files of a table have. */
+let lastInTable: LeavesInTable | undefined;
+
+function leavesInTable(stored: readonly Leaf[], table: TableRows, path: string): LeavesInTable {
+  const { columns } = table;
+  if (lastInTable?.stored === stored && lastInTable.columns === columns) {
+    return lastInTable;
+  }
+  const { names, select, unfit } = mapColumns(stored, table, path);
+  const isSame = stored.every((leaf) => names.get(leaf.column) === leaf.path[0]);
+  const renamed = (leaf: Leaf): Leaf => {
+    const [name = "", ...fields] = leaf.path;
+    return { ...leaf, path: [names.get(leaf.column) ?? `${notInTable}${name}`, ...fields] };
+  };
+  lastInTable = { columns, stored, leaves: isSame ? stored : stored.map(renamed), select, unfit };
+  return lastInTable;
+}
+
 /** A footer with the names that a table has for the columns of the file. */
 function asTable(footer: Footer, table: TableRows, path: string): Footer {
   const { leaves, rowGroups } = footer;
-  const { names, select, unfit } = mapColumns(leaves, table, path);
-  if (leaves.every((leaf) => names.get(leaf.column) === leaf.path[0])) {
+  const { leaves: renamed, select, unfit } = leavesInTable(leaves, table, path);
+  if (renamed === leaves) {
     return { ...footer, select, unfit };
   }
-  const renamed = leaves.map((leaf) => {
-    const [name = "", ...fields] = leaf.path;
-    return { ...leaf, path: [names.get(leaf.column) ?? `${notInTable}${name}`, ...fields] };
-  });
   // A chunk that states another path than the schema stays as it is: such files are refused, or read by DuckDB.
   const chunksOf = (chunks: readonly ColumnChunk[]): ColumnChunk[] =>
     chunks.map((chunk, index) =>
@@ -571,19 +592,40 @@ function asTable(footer: Footer, table: TableRows, path: string): Footer {
   };
 }
 
+/** The schema of the file before: others of a table, or of a job that writes them each day, have the same bytes. */
+let lastSchema:
+  | { readonly at: number; readonly type: number; readonly bytes: Uint8Array; readonly read: SchemaLeaves }
+  | undefined;
+
+function readSchema(cursor: Cursor, type: number): SchemaLeaves {
+  const { at } = cursor;
+  // Where it begins counts, too: leaves name bytes of the footer.
+  if (lastSchema?.at === at && lastSchema.type === type) {
+    const end = at + lastSchema.bytes.length;
+    if (Buffer.compare(cursor.bytes.subarray(at, end), lastSchema.bytes) === 0) {
+      cursor.at = end;
+      return lastSchema.read;
+    }
+  }
+  const elements: SchemaElement[] = [];
+  readList(cursor, type, (inner, index) => elements.push(readElement(cursor, inner, index === 0)));
+  lastSchema = { at, type, bytes: cursor.bytes.slice(at, cursor.at), read: leavesOf(elements) };
+  return lastSchema.read;
+}
+
 function parse(
   bytes: Uint8Array,
   { path, sizeBytes, pagesEnd }: { path: string; sizeBytes: number; pagesEnd: number },
 ): Footer {
   const cursor: Cursor = { bytes, at: 0 };
-  const elements: SchemaElement[] = [];
+  let schema: SchemaLeaves | undefined;
   const rowGroups: RowGroup[] = [];
   let [rows, version, createdBy, encrypted] = [-1, 0, "", false];
   const metadata = new Map<string, string>();
   try {
     readStruct(cursor, (id, type) => {
       if (id === 2) {
-        readList(cursor, type, (inner, index) => elements.push(readElement(cursor, inner, index === 0)));
+        schema = readSchema(cursor, type);
       } else if (id === 3) {
         rows = readI64(cursor, type);
       } else if (id === 4) {
@@ -606,7 +648,7 @@ function parse(
     const found = `it is damaged (byte ${cursor.at} of ${bytes.length}: ${messageOf(error)})`;
     throw corruptFooter(path, found, rewriteShard, error);
   }
-  const { leaves, double } = leavesOf(elements);
+  const { leaves, double } = schema ?? leavesOf([]);
   // No spread of rest properties: V8 would give each such object a hidden class of its own, and never free it.
   return {
     sizeBytes,

@@ -1,4 +1,5 @@
 import { z } from "../../base/zod.js";
+import { isPlainUrl } from "./uri.js";
 import { attempt, checking, name, plan, type Refuse, secret, text } from "./values.js";
 
 /** A topic of Kafka. */
@@ -8,11 +9,25 @@ export interface KafkaSpec {
   readonly topic: string;
   /** The fields of values, which are JSON objects, and the types of the columns that they become. */
   readonly columns: Readonly<Record<string, KafkaColumnType>>;
+  /** Columns, and the headers whose texts they have. */
+  readonly headers?: Readonly<Record<string, string>> | undefined;
+  readonly registry?: KafkaRegistrySpec | undefined;
+  readonly group?: string | undefined;
   readonly tls?: true | KafkaTlsSpec | undefined;
   readonly sasl?: KafkaSaslSpec | undefined;
 }
 
 export type KafkaColumnType = "text" | "date" | "int64" | "float64" | "bool";
+
+/** A registry of schemas, which speaks Confluent's protocol. */
+export interface KafkaRegistrySpec {
+  readonly url: string;
+  readonly username?: string | undefined;
+  /** A secret. */
+  readonly password?: string | undefined;
+  /** A secret: sent as `Authorization: Bearer`. */
+  readonly token?: string | undefined;
+}
 
 /** Files in PEM, relative to the spec. */
 interface KafkaTlsSpec {
@@ -45,6 +60,15 @@ const sasl = z
   })
   .superRefine(checking(checkLogin)) satisfies z.ZodType<KafkaSaslSpec>;
 
+const registry = z.strictObject({
+  url: text
+    .refine((given) => isPlainUrl(given), "expected a URL without user, password and query")
+    .describe("URL of a schema registry. Values are then Avro or JSON, after the id of their schema."),
+  username: text.optional().describe("User."),
+  password: text.optional().meta(secret).describe("Password of the user."),
+  token: text.optional().meta(secret).describe("Bearer token of requests, in place of user and password."),
+}) satisfies z.ZodType<KafkaRegistrySpec>;
+
 function checkLogin({ mechanism, username, password, token }: KafkaSaslSpec, refuse: Refuse): void {
   const isToken = mechanism === "oauthbearer";
   if (isToken ? token === undefined : username === undefined || password === undefined) {
@@ -54,6 +78,23 @@ function checkLogin({ mechanism, username, password, token }: KafkaSaslSpec, ref
 
 /** Names of columns that every topic has. */
 const reserved = /^_(problem|key|timestamp|offset|partition)$/i;
+
+const column = name.refine((given) => !reserved.test(given), "each topic has a column of this name");
+
+function checkColumns({ columns, headers = {} }: KafkaSpec, refuse: Refuse): void {
+  const names = new Set(Object.keys(columns).map((field) => field.toLowerCase()));
+  for (const header of Object.keys(headers)) {
+    if (names.has(header.toLowerCase())) {
+      refuse(["headers", header], "columns has a column of this name");
+    }
+  }
+}
+
+/** Columns of rows, and what each is of: when a run is continued, they must be the same. */
+export function fieldTexts({ columns, headers = {} }: Pick<KafkaSpec, "columns" | "headers">): Record<string, string> {
+  const ofHeaders = Object.entries(headers).map(([field, header]) => [field, `header ${header}`] as const);
+  return { ...columns, ...Object.fromEntries(ofHeaders) };
+}
 
 /** `input.kafka` of a spec. */
 export const kafka = z
@@ -67,20 +108,27 @@ export const kafka = z
       .meta(plan)
       .describe("Topic, read up to its last committed record when the run is planned."),
     columns: z
-      .record(
-        name.refine((column) => !reserved.test(column), "each topic has a column of this name"),
-        z.enum(["text", "date", "int64", "float64", "bool"]),
-      )
+      .record(column, z.enum(["text", "date", "int64", "float64", "bool"]))
       .meta(plan)
       .describe(
         "Fields of the values, which are JSON objects, and their types. There are also _key, _timestamp, _offset and _partition.",
       ),
+    registry: registry.optional(),
+    headers: z
+      .record(column, text)
+      .meta(plan)
+      .optional()
+      .describe("Columns, and the headers of records whose texts they have. Default: none."),
+    group: text
+      .optional()
+      .describe("Consumer group whose offsets show monitors how far published runs have read. Runs do not read them."),
     tls: z
       .union([z.literal(true), tlsFiles])
       .optional()
       .describe("Encrypts connections: true, or files."),
     sasl: sasl.optional().describe("Login."),
   })
+  .superRefine(checking(checkColumns))
   .meta(attempt) satisfies z.ZodType<KafkaSpec>;
 
 /** What `input.path` is for a topic. */

@@ -26,7 +26,7 @@ export interface RedisSpec {
 }
 
 /** Whether a text is the URL of a server of Redis. */
-function isRedisUrl(given: string): boolean {
+export function isRedisUrl(given: string): boolean {
   return /^rediss?:\/\/[^\s/]+(\/\d*)?$/.test(given) && URL.canParse(given);
 }
 

@@ -1,5 +1,6 @@
 import type { ChecksSpec } from "../../job/jobfile/checks-spec.js";
 import type { JobSpec } from "../../job/jobfile/job-spec.js";
+import { fieldTexts } from "../../job/jobfile/kafka-spec.js";
 import { type ModelSpec, modelUri } from "../../job/jobfile/model-spec.js";
 import { isModelUri, isServedUri } from "../../job/jobfile/uri.js";
 import { bindingRequest } from "./make-plan.js";
@@ -122,7 +123,7 @@ function tableDifference({ table: planned, changes }: Plan["input"], now: JobSpe
   const { table, at, catalog, kafka, since, on_rewrite: onRewrite } = now;
   const differences = [
     ...difference(kafka === undefined ? "input.table" : "input.kafka.topic", planned?.uri ?? null, table ?? null),
-    ...difference("input.kafka.columns", inOrder(planned?.fields), inOrder(kafka?.columns)),
+    ...difference("input.kafka.columns", inOrder(planned?.fields), inOrder(kafka && fieldTexts(kafka))),
     ...difference("input.catalog", presence(planned?.catalog), presence(catalog)),
   ];
   return differences.length > 0 || table === undefined

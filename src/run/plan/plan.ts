@@ -51,6 +51,19 @@ export interface Changes {
   readonly onRewrite: OnRewrite;
 }
 
+/** How far what is read of a topic is behind what is there. */
+export interface InputState {
+  /** Rows that came since the run was planned; undefined: it is not known. */
+  readonly rowsBehind: number | undefined;
+  /** The time of the newest row that this attempt has read, in milliseconds since 1970; undefined: rows have none. */
+  readonly newestMs: number | undefined;
+  /** Why those who watch could not be told; undefined: nothing failed. */
+  readonly warning: string | undefined;
+}
+
+/** Of an input that nobody watches. */
+export const unwatched: InputState = { rowsBehind: undefined, newestMs: undefined, warning: undefined };
+
 /**
  * What a run does, fixed before any row is scored: made of the spec, and of what input, model and target were then. Spans
  * are derived from it (spans.ts), so that a plan of 100,000 shards stays small.

@@ -45,12 +45,16 @@ export interface Cluster extends Disposable {
   /** Where an epoch of a partition's leader has ended: the end of the log while it lasts; -1: it is not known. */
   endOfEpoch(partition: number, epoch: number): Promise<number>;
   fetch(partition: number, offset: number, mostBytes: number): Promise<FetchedRecords>;
+  /** Stores offsets by partition as those of a consumer group. */
+  commit(group: string, offsets: ReadonlyMap<number, LeaderOffset>): Promise<void>;
 }
 
 const requests = {
   fetch: { api: 1, version: 10 },
   offsets: { api: 2, version: 4 },
   metadata: { api: 3, version: 10, isFlexible: true },
+  commit: { api: 8, version: 7 },
+  coordinator: { api: 10, version: 2 },
   epochs: { api: 23, version: 3 },
 } as const satisfies Record<string, Request>;
 
@@ -64,6 +68,9 @@ const transient: Readonly<Record<number, string>> = {
   8: "the broker is not available",
   9: "the replica is not available",
   13: "the broker was disconnected",
+  14: "the group's coordinator is starting",
+  15: "the group has no coordinator yet",
+  16: "the group's coordinator has moved",
   56: "the broker's disk fails",
   74: "the leader of the partition has changed",
   75: "the broker does not know of the new leader yet",
@@ -234,6 +241,33 @@ export function openCluster({ brokers, topic: name, tls, login, retry, signal }:
             throw new BrokerError(lastStable <= offset ? 78 : 89);
           }
           return { logStart, aborted, records: code === codes.outOfRange ? undefined : records };
+        });
+      }),
+    commit: (group, offsets) =>
+      trying(async () => {
+        const asked = new RequestBody().text(group).int8(0).done();
+        const found = await askAny((connection) => connection.call(requests.coordinator, asked));
+        found.int32();
+        refuse(found.int16());
+        found.text();
+        found.int32();
+        const [host, port] = [found.text(), found.int32()];
+        const body = new RequestBody().text(group).int32(-1).text("").int16(-1); // of no member
+        body.array([name], (topic) =>
+          body
+            .text(topic)
+            .array([...offsets], ([partition, { offset, epoch }]) =>
+              body.int32(partition).int64(offset).int32(epoch).int16(-1),
+            ),
+        );
+        const answer = await (await connected(`${host}:${port}`)).call(requests.commit, body.done());
+        answer.int32();
+        answer.array(() => {
+          answer.text();
+          answer.array(() => {
+            answer.int32();
+            refuse(answer.int16());
+          });
         });
       }),
     [Symbol.dispose]() {

@@ -2,7 +2,7 @@ import type { FetchedRecords } from "./cluster.js";
 
 /* Record batches of version 2: https://kafka.apache.org/documentation/#recordbatch */
 
-/** Takes the committed records, in the order of their offsets. Bytes [keyStart, keyEnd) are the key, and so on; -1: null. */
+/** Takes the committed records, in the order of their offsets. Bytes [keyStart, keyEnd) are the key, and so on; -1: null. Headers end at `end`. */
 export interface RecordVisitor {
   /** Returns whether it has as many that they should be taken from it before others come. */
   record(
@@ -13,6 +13,7 @@ export interface RecordVisitor {
     keyEnd: number,
     valueStart: number,
     valueEnd: number,
+    end: number,
   ): boolean;
 }
 
@@ -156,7 +157,7 @@ function* visitBatch(
       throw new RangeError(`the record of offset ${offset} is shorter than its key and value`);
     }
     const isWanted = offset >= from && offset < to;
-    if (isWanted && visitor.record(body, offset, appendedMs ?? timestampMs, keyStart, keyEnd, valueStart, at)) {
+    if (isWanted && visitor.record(body, offset, appendedMs ?? timestampMs, keyStart, keyEnd, valueStart, at, end)) {
       yield due;
     }
     at = end;

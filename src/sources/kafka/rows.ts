@@ -3,6 +3,8 @@ import type { Column, ColumnType, OutputRows } from "../../columns/types.js";
 import { type KafkaColumnType, type KafkaSpec, leftOut, problemColumn } from "../../job/jobfile/kafka-spec.js";
 import { JsonFields, numberIn } from "./json.js";
 import type { RecordVisitor } from "./records.js";
+import type { ValueReader } from "./registry.js";
+import { Answer } from "./wire.js";
 
 const columnTypes: Readonly<Record<KafkaColumnType, ColumnType>> = {
   text: "utf8",
@@ -26,34 +28,55 @@ const ownColumns: readonly TopicColumn[] = [
   { name: "_partition", type: "int32" },
 ];
 
-export function topicColumns(columns: KafkaSpec["columns"]): readonly TopicColumn[] {
-  return [...Object.entries(columns).map(([name, type]) => ({ name, type: columnTypes[type] })), ...ownColumns];
+/** The columns of a topic's rows, and what they are of: fields of values, and headers. */
+export type TopicFields = Pick<KafkaSpec, "columns" | "headers">;
+
+export function topicColumns({ columns, headers = {} }: TopicFields): readonly TopicColumn[] {
+  return [
+    ...Object.entries(columns).map(([name, type]) => ({ name, type: columnTypes[type] })),
+    ...Object.keys(headers).map((name): TopicColumn => ({ name, type: "utf8" })),
+    ...ownColumns,
+  ];
 }
 
 /** Rows of a batch, and bytes of its records. Batches begin where offsets and records say, so that a shard is the same each time. */
 const batchRows = 8192;
 const batchBytes = 8 * 1024 * 1024;
 
-/** Makes rows of records: row i is that of offset `from + i`, whether there is such a record or not. */
+/** Rows that are made of records. */
 export interface RecordRows extends RecordVisitor {
+  /** The offset of the next row. */
+  readonly next: number;
+  /** The time of the newest record, in milliseconds since 1970; -1: none has one. */
+  readonly newestMs: number;
   /** Ends the rows before an offset. */
   fillTo(offset: number): void;
   /** Takes the rows that were ended, in batches of which the last one is shorter. */
   take(all: boolean): OutputRows[];
 }
 
-export function recordRows(columns: KafkaSpec["columns"], partition: number, from: number): RecordRows {
-  const values = Object.entries(columns);
-  const fields = new JsonFields(values.map(([name]) => name));
-  const types = topicColumns(columns);
+/**
+ * Makes rows of records: row i is that of offset `from + i`, whether there is such a record or not. A record whose schema
+ * `values` does not know yet throws UnknownSchema, and comes again.
+ */
+export function recordRows(
+  topic: TopicFields,
+  { partition, from }: { readonly partition: number; readonly from: number },
+  values?: ValueReader,
+): RecordRows {
+  const columns = Object.entries(topic.columns);
+  const headers = Object.values(topic.headers ?? {});
+  const fields = new JsonFields(columns.map(([name]) => name));
+  const types = topicColumns(topic);
   const ended: OutputRows[] = [];
-  let builders = values.map(([, type]) => buildersOf[type]());
+  let builders = columns.map(([, type]) => buildersOf[type]());
+  let headerBuilders = headers.map(() => new TextBuilder());
   let own = ownBuilders();
-  let [batchStart, next, bytesOfBatch] = [from, from, 0];
+  let [batchStart, next, bytesOfBatch, newestMs] = [from, from, 0, -1];
 
   const end = (): void => {
     const rowCount = next - batchStart;
-    const built = [...builders, own.problem, own.key, own.timestamp, own.offset, own.partition];
+    const built = [...builders, ...headerBuilders, own.problem, own.key, own.timestamp, own.offset, own.partition];
     ended.push({
       rowCount,
       columns: types.map(({ name, type }, index) => ({
@@ -62,7 +85,8 @@ export function recordRows(columns: KafkaSpec["columns"], partition: number, fro
         column: (built[index] as Builder).column(rowCount),
       })),
     });
-    builders = values.map(([, type]) => buildersOf[type]());
+    builders = columns.map(([, type]) => buildersOf[type]());
+    headerBuilders = headers.map(() => new TextBuilder());
     own = ownBuilders();
     batchStart = next;
     bytesOfBatch = 0;
@@ -84,7 +108,7 @@ export function recordRows(columns: KafkaSpec["columns"], partition: number, fro
       const valueStart = fields.starts[index] as number;
       const isNull = valueEnd === 0 || bytes[valueStart] === 0x6e;
       if (!isNull && !(builders[index] as ValueBuilder).put(row, bytes, valueStart, valueEnd)) {
-        const [name, type] = values[index] ?? [];
+        const [name, type] = columns[index] ?? [];
         return `${name} is no ${type}: ${excerpt(bytes, valueStart, valueEnd)}`;
       }
     }
@@ -98,17 +122,41 @@ export function recordRows(columns: KafkaSpec["columns"], partition: number, fro
     }
   };
   return {
-    record(bytes, offset, timestampMs, keyStart, keyEnd, valueStart, valueEnd) {
+    get next() {
+      return next;
+    },
+    get newestMs() {
+      return newestMs;
+    },
+    record(bytes, offset, timestampMs, keyStart, keyEnd, valueStart, valueEnd, recordEnd) {
+      const json = valueStart < 0 ? undefined : values?.json(bytes.subarray(valueStart, valueEnd));
       fillTo(offset);
       const row = next - batchStart;
       own.place(row, offset, partition);
       if (timestampMs >= 0 && Number.isSafeInteger(timestampMs * 1000)) {
         own.timestamp.set(row, timestampMs * 1000);
+        newestMs = Math.max(newestMs, timestampMs);
       }
       if (keyStart >= 0) {
         own.key.setBytes(row, bytes, keyStart, keyEnd);
       }
-      const problem = valueStart < 0 ? leftOut : read(row, bytes, valueStart, valueEnd);
+      if (headers.length > 0) {
+        const sent = headersIn(bytes.subarray(valueEnd, recordEnd));
+        for (const [index, name] of headers.entries()) {
+          const header = sent.get(name);
+          if (header !== undefined) {
+            headerBuilders[index]?.setBytes(row, header, 0, header.length);
+          }
+        }
+      }
+      const problem =
+        valueStart < 0
+          ? leftOut
+          : json === undefined
+            ? read(row, bytes, valueStart, valueEnd)
+            : typeof json === "string"
+              ? json
+              : read(row, json, 0, json.length);
       if (problem !== undefined) {
         own.problem.set(row, problem);
       }
@@ -124,6 +172,22 @@ export function recordRows(columns: KafkaSpec["columns"], partition: number, fro
       return ended.splice(0);
     },
   };
+}
+
+/** The headers of a record that have a value; of two of a name the last one. */
+function headersIn(bytes: Buffer): Map<string, Buffer> {
+  const fields = new Answer(bytes);
+  const headers = new Map<string, Buffer>();
+  for (let left = fields.zigzag(); left > 0; left -= 1) {
+    const name = fields.buffer(fields.zigzag()).toString();
+    const length = fields.zigzag();
+    if (length >= 0) {
+      headers.set(name, fields.buffer(length));
+    } else {
+      headers.delete(name);
+    }
+  }
+  return headers;
 }
 
 function excerpt(bytes: Buffer, start: number, end: number): string {

@@ -2,15 +2,16 @@ import { createHash } from "node:crypto";
 import { open as openFile, readFile, rm } from "node:fs/promises";
 import type { OutputRows } from "../../columns/types.js";
 import type { ListedShard } from "../../run/plan/compare.js";
-import type { Changes, PinnedTable } from "../../run/plan/plan.js";
-import { type KafkaSpec, topicUri } from "../../job/jobfile/kafka-spec.js";
+import type { Changes, InputState, PinnedTable } from "../../run/plan/plan.js";
+import { fieldTexts, topicUri } from "../../job/jobfile/kafka-spec.js";
 import { JobError, messageOf } from "../../base/errors.js";
 import { type Spool, withSpoolErrors } from "../../base/spool.js";
 import { writeAll } from "../../base/write-all.js";
 import type { Listing, OpenShard, Source, WantedInput } from "../source.js";
 import type { Cluster } from "./cluster.js";
 import { type Unpack, visitRecords } from "./records.js";
-import { recordRows, topicColumns } from "./rows.js";
+import { UnknownSchema, type ValueReader } from "./registry.js";
+import { recordRows, topicColumns, type TopicFields } from "./rows.js";
 
 /*
  * A topic as a source. A shard is a range of offsets of a partition; row i of it is offset `from + i`. An offset that has no
@@ -21,6 +22,7 @@ import { recordRows, topicColumns } from "./rows.js";
 export { openCluster } from "./cluster.js";
 export type { KafkaLogin, KafkaTls } from "./connection.js";
 export type { Codec, Unpack } from "./records.js";
+export { openRegistry, type ValueReader } from "./registry.js";
 export { topicColumns } from "./rows.js";
 
 /** Writes rows as a file of Arrow. */
@@ -34,8 +36,12 @@ export interface ArrowWriter {
 
 export interface TopicOptions {
   readonly topic: string;
-  readonly columns: KafkaSpec["columns"];
+  readonly fields: TopicFields;
+  /** Reads values whose schemas are in a registry; undefined: they are JSON. */
+  readonly values: ValueReader | undefined;
   readonly cluster: Cluster;
+  /** The consumer group that published offsets are committed to; undefined: none is. */
+  readonly group: string | undefined;
   /** Where fetched records are. */
   readonly spool: Spool;
   readonly unpack: Unpack;
@@ -76,6 +82,7 @@ const sampleBytes = 256 * 1024;
 export function topicSource(files: Source, options: TopicOptions): Source {
   const { topic, cluster, spool } = options;
   const uri = topicUri(topic);
+  const read = { newestMs: -1 };
   return {
     readAhead: { files: 2, coalescedFiles: 1, windowBytes: Number.POSITIVE_INFINITY, bytes: 4 * shardBytes },
     listNames: (folder) => files.listNames(folder),
@@ -88,8 +95,9 @@ export function topicSource(files: Source, options: TopicOptions): Source {
     },
     async open(shard) {
       const place = placeOf(shard.uri, uri);
-      return place === undefined ? await files.open(shard) : openRecords(options, shard, place);
+      return place === undefined ? await files.open(shard) : openRecords(options, shard, place, read);
     },
+    published: ({ version }) => stateOf(options, JSON.parse(version) as PinnedTopic, read.newestMs),
     async [Symbol.asyncDispose]() {
       cluster[Symbol.dispose]();
       await spool[Symbol.asyncDispose]();
@@ -208,7 +216,7 @@ async function recordBytes(
 }
 
 function listingOf(
-  { topic, columns, spool }: TopicOptions,
+  { topic, fields, spool }: TopicOptions,
   pinned: PinnedTopic,
   { table, changes }: WantedInput,
 ): Listing {
@@ -241,7 +249,7 @@ function listingOf(
     format: "kafka",
     version: JSON.stringify(pinned),
     removedRows: 0,
-    fields: columns,
+    fields: fieldTexts(fields),
   };
   const range: Changes | undefined = changes && { ...changes, to: JSON.stringify(position) };
   return {
@@ -275,7 +283,13 @@ export function rowsOfShard(name: string): number {
   return to - from;
 }
 
-function openRecords(options: TopicOptions, { uri, fingerprint }: ListedShard, place: ShardPlace): OpenShard {
+/** @param read what is known of the records that were read */
+function openRecords(
+  options: TopicOptions,
+  { uri, fingerprint }: ListedShard,
+  place: ShardPlace,
+  read: { newestMs: number },
+): OpenShard {
   const { cluster, spool, topic } = options;
   const path = spool.newPath();
   let fetched: Promise<void> | undefined;
@@ -287,7 +301,7 @@ function openRecords(options: TopicOptions, { uri, fingerprint }: ListedShard, p
       fetch: () =>
         (fetched ??= withSpoolErrors(spool, async () => {
           await spool.prepare();
-          await fetchShard(options, place, path);
+          read.newestMs = Math.max(read.newestMs, await fetchShard(options, place, path));
         })),
       async forget() {
         // It is read again as long as it is open.
@@ -311,9 +325,12 @@ function openRecords(options: TopicOptions, { uri, fingerprint }: ListedShard, p
   };
 }
 
-/** Fetches the records of a shard into a file. It ends when the last offset is reached, of which there need be no record. */
-async function fetchShard(options: TopicOptions, { partition, from, to }: ShardPlace, path: string): Promise<void> {
-  const { cluster, columns, topic, unpack, writeArrow } = options;
+/**
+ * Fetches the records of a shard into a file. It ends when the last offset is reached, of which there need be no record.
+ * Returns the time of the newest record, or -1.
+ */
+async function fetchShard(options: TopicOptions, { partition, from, to }: ShardPlace, path: string): Promise<number> {
+  const { cluster, fields, values, topic, unpack, writeArrow } = options;
   await using file = await openFile(path, "wx", 0o600);
   let at = 0;
   const writer = writeArrow(async (chunks) => {
@@ -321,8 +338,8 @@ async function fetchShard(options: TopicOptions, { partition, from, to }: ShardP
     await writeAll(file, bytes, at);
     at += bytes.length;
   });
-  await writer.begin(topicColumns(columns));
-  const rows = recordRows(columns, partition, from);
+  await writer.begin(topicColumns(fields));
+  const rows = recordRows(fields, { partition, from }, values);
   for (let next = from; next < to; ) {
     const fetched = await cluster.fetch(partition, next, fetchBytes);
     if (fetched.records === undefined || fetched.logStart > next) {
@@ -344,6 +361,11 @@ async function fetchShard(options: TopicOptions, { partition, from, to }: ShardP
         }
       }
     } catch (error) {
+      if (error instanceof UnknownSchema && values !== undefined) {
+        await values.load(error.id);
+        ({ next } = rows);
+        continue;
+      }
       throw error instanceof RangeError ? corrupt(topic, partition, messageOf(error), error) : error;
     }
     if (next === start) {
@@ -351,6 +373,29 @@ async function fetchShard(options: TopicOptions, { partition, from, to }: ShardP
     }
   }
   await writer.end();
+  return rows.newestMs;
+}
+
+/** Commits the offsets at which a published run has ended to the group, and counts those that came after them. */
+async function stateOf(
+  { cluster, topic, group }: TopicOptions,
+  { partitions }: PinnedTopic,
+  newestMs: number,
+): Promise<InputState> {
+  const ends = new Map(
+    Object.entries(partitions).map(([partition, { to, epoch }]) => [Number(partition), { offset: to, epoch }]),
+  );
+  let warning: string | undefined;
+  let rowsBehind: number | undefined;
+  try {
+    await (group === undefined ? undefined : cluster.commit(group, ends));
+    const stable = await cluster.offsets("stable", await cluster.topic());
+    const behind = Array.from(stable, ([partition, { offset }]) => offset - (ends.get(partition)?.offset ?? 0));
+    rowsBehind = behind.reduce((sum, rows) => sum + Math.max(0, rows), 0);
+  } catch (error) {
+    warning = `telling how far topic ${topic} is read: ${messageOf(error)}`;
+  }
+  return { rowsBehind, newestMs: newestMs < 0 ? undefined : newestMs, warning };
 }
 
 function corrupt(topic: string, partition: number, found: string, cause?: unknown): JobError {

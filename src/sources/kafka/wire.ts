@@ -94,17 +94,22 @@ export class Answer {
     }
     throw new RangeError("a number has more than five bytes");
   }
-  #buffer(length: number): Buffer {
+  /** Of a record; negative ones, too. */
+  zigzag(): number {
+    const value = this.varint();
+    return value % 2 === 1 ? -(value + 1) / 2 : value / 2;
+  }
+  buffer(length: number): Buffer {
     return length < 0 ? Buffer.alloc(0) : this.#bytes.subarray(this.#take(length), this.#at);
   }
   text(): string {
-    return this.#buffer(this.int16()).toString();
+    return this.buffer(this.int16()).toString();
   }
   bytes(): Buffer {
-    return this.#buffer(this.int32());
+    return this.buffer(this.int32());
   }
   compactText(): string {
-    return this.#buffer(this.varint() - 1).toString();
+    return this.buffer(this.varint() - 1).toString();
   }
   array<T>(read: () => T): T[] {
     return this.#items(this.int32(), read);

@@ -145,6 +145,18 @@ export function* avroRecords(
   }
 }
 
+/** Opens a reader of records of a schema, whose integers of 64 bits are bigints. It throws RangeError for other bytes. */
+export function openAvro(schema: string): (bytes: Buffer) => Record<string, unknown> {
+  const type = recordType(schema);
+  return (bytes) => {
+    const { value, offset } = decode(type, bytes, 0);
+    if (offset < bytes.length || typeof value !== "object" || value === null) {
+      throw new RangeError(offset < bytes.length ? `${bytes.length - offset} bytes are left` : "it is no record");
+    }
+    return value as Record<string, unknown>;
+  };
+}
+
 function recordType(schema: string): avsc.Type {
   try {
     const parsed = JSON.parse(schema) as Schema;

@@ -115,7 +115,8 @@ export function catalogTable(options: CatalogOptions, { namespace, name }: Table
   const ask = askerOf(options, base, doing);
 
   const askConfig = async (): Promise<Texts> => {
-    const query = warehouse === undefined ? "" : `?${new URLSearchParams({ warehouse }).toString()}`;
+    // Not as a form has it: what is signed has no "+" for a space.
+    const query = warehouse === undefined ? "" : `?warehouse=${encodeURIComponent(warehouse)}`;
     const { defaults, overrides } = await ask(`${base}/v1/config${query}`, configAnswer);
     const config = { ...defaults, ...overrides };
     const elsewhere = overrides["uri"];

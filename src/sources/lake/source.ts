@@ -1,7 +1,7 @@
 import { readFile } from "node:fs/promises";
 import type { TableColumn } from "../../columns/types.js";
 import type { ListedShard } from "../../run/plan/compare.js";
-import type { Changes, PinnedTable } from "../../run/plan/plan.js";
+import { type Changes, type PinnedTable, unwatched } from "../../run/plan/plan.js";
 import { JobError, messageOf } from "../../base/errors.js";
 import { CredentialsError, type GiveCredentials } from "../../stores/objects/protocol.js";
 import { mapBounded } from "../../base/promises.js";
@@ -221,6 +221,7 @@ export function tableSource(files: Source, options: TableOptions): Source {
   let read: ReadVersion | undefined;
   return {
     readAhead: files.readAhead,
+    published: () => Promise.resolve(unwatched),
     listNames: (path) => files.listNames(path),
     exists: (uri) => files.exists(uri),
     async list(patterns, wanted = {}) {
@@ -289,6 +290,7 @@ export function catalogSource(own: Source, { table, at, load, open }: CatalogSou
     get readAhead() {
       return (opened ?? own).readAhead;
     },
+    published: () => Promise.resolve(unwatched),
     listNames: (path) => own.listNames(path),
     exists: (uri) => own.exists(uri),
     async list(patterns, wanted = {}) {
@@ -438,17 +440,18 @@ async function openAsRows(
   const opened = await orGone(() => files.open(shard));
   let removed: Promise<Uint32Array> | undefined;
   const { remote } = opened;
+  const isMissing = ({ name, isPartition }: TableColumn): boolean => !isPartition && partition.has(name);
   return {
     path: opened.path,
     name: opened.name,
     partitions: partition,
     table: {
       // A file that lacks a column by which it is partitioned has the value of its partition.
-      columns: columns.map((column) =>
-        column.isPartition || !partition.has(column.name)
-          ? column
-          : { ...column, default: partition.get(column.name) ?? null },
-      ),
+      columns: columns.some(isMissing)
+        ? columns.map((column) =>
+            isMissing(column) ? { ...column, default: partition.get(column.name) ?? null } : column,
+          )
+        : columns,
       removed() {
         removed ??= orGone(() => file.removed()).then((all) => {
           if ((all.at(-1) ?? -1) >= (rows ?? Number.POSITIVE_INFINITY)) {

@@ -1,6 +1,6 @@
 import { JobError, reworded } from "../../base/errors.js";
 import { shellWord } from "../../base/texts.js";
-import { isRolledBack } from "../../run/lifecycle/lifecycle.js";
+import { replacedBy } from "../../run/lifecycle/published-run.js";
 import { paramTexts, splitRunId } from "../../run/plan/identity.js";
 import type { Plan, RunId } from "../../run/plan/plan.js";
 import type { RunSink, Sink } from "../target.js";
@@ -20,26 +20,21 @@ export interface After {
   /**
    * Publishes the rows of a run that is published at its target, unless those of a newer run are there. Safe to repeat,
    * also at once: it goes on where it was killed, and keeps alive what readers have.
-   * @param isWithdrawn whether a newer run is no longer published
+   * @param isShown whether readers of the target have this run; undefined: they have those of many runs, and may ask for any
    * @throws JobError NETWORK (75) for what passes, PERMISSION or USAGE (64) for what does not
    */
-  publish(run: RunSink, isWithdrawn: (runId: RunId) => Promise<boolean>): Promise<void>;
+  publish(run: RunSink, isShown: () => Promise<boolean | undefined>): Promise<void>;
 }
 
 /** A target whose runs are published elsewhere, too, each time that they are finished, and when one is rolled back. */
 export function publishingAfter(sink: Sink, after: After): Sink {
-  const openRun = async (runId: RunId): Promise<RunSink | undefined> => {
-    const { base, number } = splitRunId(runId);
-    const stored = await sink.find(base, number);
-    return stored === undefined || stored.pruned !== undefined ? undefined : await sink.open(stored);
-  };
-  /** Only rows of a table are rolled back. */
-  const isWithdrawn = async (runId: RunId): Promise<boolean> =>
-    sink.table !== undefined && isRolledBack((await openRun(runId))?.state ?? { kind: "unfinished" });
+  /** A run that replaces all rows of a table may be replaced, or rolled back. */
+  const isShown = async ({ runId, target }: Plan): Promise<boolean | undefined> =>
+    replacedBy(target) === "all" ? (await sink.published("here")).at(-1)?.runId === runId : undefined;
   /** @param done what has been done @param next how readers get the rows there, too */
   const publish = async (run: RunSink, done: string, next: string): Promise<void> => {
     try {
-      await after.publish(run, isWithdrawn);
+      await after.publish(run, () => isShown(run.plan));
     } catch (error) {
       if (!(error instanceof JobError) || ![64, 75].includes(error.exitCode)) {
         throw error;
@@ -68,7 +63,7 @@ export function publishingAfter(sink: Sink, after: After): Sink {
         ...run,
         async finish(attempt) {
           const end = await run.finish(attempt);
-          if (end === "published" && !isRolledBack(run.state)) {
+          if (end === "published") {
             const next = "run the same command again, which needs neither model nor input";
             await publish(run, `run ${run.plan.runId} is published`, next);
           }
@@ -80,15 +75,15 @@ export function publishingAfter(sink: Sink, after: After): Sink {
       ...table,
       async rollBack() {
         const rolledBack = await table.rollBack();
-        const restored = rolledBack.restored && (await openRun(rolledBack.restored.runId as RunId));
-        if (restored === undefined) {
+        const { base, number } = splitRunId((rolledBack.restored?.runId ?? "") as RunId);
+        const stored = rolledBack.restored && (await sink.find(base, number));
+        if (stored === undefined) {
           after.warn(`${after.place} still has run ${rolledBack.undone.runId}, until it expires`);
         } else {
-          const { runId, params } = restored.plan;
-          const command = ["infer-batch run", ...paramTexts(params).map((text) => `--param ${shellWord(text)}`)].join(
-            " ",
-          );
-          await publish(restored, `the table has the rows of run ${runId} again`, `${command}, with the spec`);
+          const { runId, params } = stored.plan;
+          const given = paramTexts(params).map((text) => ` --param ${shellWord(text)}`);
+          const next = `infer-batch run${given.join("")}, with the spec`;
+          await publish(await sink.open(stored), `the table has the rows of run ${runId} again`, next);
         }
         return rolledBack;
       },

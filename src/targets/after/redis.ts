@@ -1,3 +1,4 @@
+import { randomUUID } from "node:crypto";
 import type { KeyedColumns, KeyValues } from "../../duckdb/key-values.js";
 import {
   errnoOf,
@@ -8,6 +9,7 @@ import {
   messageOf,
 } from "../../base/errors.js";
 import { type RetryTools, type RetryVerdict, tryAgain } from "../../base/retry.js";
+import { isRedisUrl, type RedisSpec } from "../../job/jobfile/publish-spec.js";
 import { hideCredentials } from "../../job/jobfile/secrets.js";
 import { outputColumns } from "../../models/binding/contract.js";
 import { logicalDateOf } from "../../run/lifecycle/published-run.js";
@@ -34,18 +36,15 @@ import type { After } from "./after.js";
  * Redis may lose what it has: a server that was restarted is another one, and then all rows are written again.
  */
 
-/** What a job says of Redis. */
 export interface RedisOptions {
-  readonly prefix: string;
-  readonly key: readonly string[];
-  readonly columns: readonly string[];
-  readonly ttlSeconds: number;
-  /** Its host and port, as messages name it. */
-  readonly place: string;
-  /** Reads secrets and files as they are now. */
-  readonly settings: () => Promise<RedisSettings>;
+  readonly spec: RedisSpec;
+  readonly job: string;
   /** The param that is an hour, which orders runs as dates do; undefined: there is none. */
   readonly hourParam: string | undefined;
+  /** The server as messages name it. */
+  readonly place: string;
+  /** Reads secrets and files as they are now. */
+  readonly login: () => Promise<RedisLogin>;
   /** Yields the files of a published run, each time in the same order. */
   readonly read: (run: RunSink, named: KeyedColumns) => AsyncIterable<() => AsyncIterable<KeyValues>>;
   readonly retry: RetryTools;
@@ -53,9 +52,7 @@ export interface RedisOptions {
   readonly info: (message: string) => void;
 }
 
-export interface RedisSettings {
-  readonly url: string;
-  readonly password: string | undefined;
+export interface RedisLogin extends Pick<RedisSpec, "url" | "password"> {
   /** In PEM. */
   readonly ca: string | undefined;
 }
@@ -67,6 +64,8 @@ interface NewestRun {
   readonly order: readonly string[];
   /** What all runs of the prefix share: job and params, without dates. */
   readonly series: string;
+  /** Another one each time that a run is set, so that whoever sets a run replaces the one that it has seen. */
+  readonly set: string;
 }
 
 /** How far a publication has come. */
@@ -86,92 +85,101 @@ interface Progress {
 const spareSeconds = 60;
 
 /** Opens Redis, for the rows of published runs. The client is loaded when it is used. */
-export function openRedis(options: RedisOptions): After {
-  const { prefix, key, columns, ttlSeconds, retry, signal, info } = options;
-  const place = `Redis at ${options.place}`;
+export function openRedis({
+  spec,
+  job,
+  place: server,
+  hourParam,
+  login,
+  read,
+  retry,
+  signal,
+  info,
+}: RedisOptions): After {
+  const { prefix = job, key, columns, ttl } = spec;
+  const place = `Redis at ${server}`;
   const current = `${prefix}:current`;
   const newestKey = `${prefix}:{${current}}:newest`;
 
   const named = ({ contract, runId }: Plan): KeyedColumns => {
     const all = outputColumns(contract);
-    const find = (at: "key" | "columns", isKey: boolean) => (name: string) => {
+    const find = (at: "key" | "columns") => (name: string) => {
       const column = all.find((output) => output.name === name);
       const isNested = typeof column?.type === "object" && column.type.kind !== "decimal";
-      if (column === undefined || (isKey && isNested)) {
-        const found =
-          column === undefined ? `the output has no column ${name}` : `column ${name} has a list or a struct`;
+      if (column === undefined || (at === "key" && isNested)) {
+        const found = column === undefined ? `the output has no column ${name}` : `${name} is a list or a struct`;
         throw new JobError("CONTRACT", `planning run ${runId}: publish.redis.${at}: ${found}`, {
           hint: `the output has ${all.map((output) => output.name).join(", ")}`,
         });
       }
       return column;
     };
-    return { key: key.map(find("key", true)), columns: columns.map(find("columns", false)) };
+    return { key: key.map(find("key")), columns: columns.map(find("columns")) };
   };
 
-  const retried = <T>(doing: string, work: (servers: Servers) => Promise<T>): Promise<T> =>
-    tryAgain(
-      doing,
-      retry,
-      { judge: (error) => judge(doing, error), code: "NETWORK", hint: "see that it answers" },
-      async () => {
-        signal.throwIfAborted();
-        await using servers = await connect(await options.settings(), current);
-        return await work(servers);
-      },
-    );
+  /** Connects and does `work`, again where that fails in passing. `work` calls `advanced` when the next try has less to do. */
+  const retried = async (
+    doing: string,
+    work: (servers: Servers, advanced: () => void) => Promise<unknown>,
+  ): Promise<void> => {
+    let isNew = false;
+    const rules = {
+      judge: (error: unknown) => ({ ...judge(doing, error), isNew }),
+      code: "NETWORK",
+      hint: "see that it answers",
+    } as const;
+    await tryAgain(doing, retry, rules, async () => {
+      signal.throwIfAborted();
+      isNew = false;
+      await using servers = await connect(await login(), current);
+      await work(servers, () => {
+        isNew = true;
+      });
+    });
+  };
 
-  /** The run that is current, and the text that says so. @throws JobError USAGE for that of another series */
+  /** Reads which run is current, and the text that says so. @throws JobError USAGE for that of another series */
   const readNewest = async (
     servers: Servers,
     doing: string,
-    series: string,
+    { series }: Pick<NewestRun, "series">,
   ): Promise<{ readonly newest: NewestRun | undefined; readonly text: string }> => {
     const text = ((await servers.ask("GET", newestKey)) as string | null) ?? "";
     const newest = text === "" ? undefined : (JSON.parse(text) as NewestRun);
     if (newest !== undefined && newest.series !== series) {
       throw new JobError("USAGE", `${doing}: ${current} belongs to ${newest.series}, and this run to ${series}`, {
-        hint: `give them prefixes of their own: publish.redis.prefix; or delete the key ${newestKey} if the others are no more`,
+        hint: `give each a prefix of its own (publish.redis.prefix), or delete the key ${newestKey} if the other is no more`,
       });
     }
     return { newest, text };
   };
 
-  /** Writes the rows that are not there yet. Returns when they expire. */
-  const writeRows = async (servers: Servers, run: RunSink): Promise<Progress> => {
+  /** Writes the rows that are not there yet. Returns when `P:current` is to expire. */
+  const writeRows = async (servers: Servers, run: RunSink, advanced: () => void): Promise<number> => {
     const { plan } = run;
     const progressKey = `${prefix}:{${current}}:${plan.runId}`;
     const now = Number(((await servers.ask("TIME")) as string[])[0]);
-    const stored = (await servers.ask("GET", progressKey)) as string | null;
-    const known = JSON.parse(stored ?? "null") as Progress | null;
-    const fresh: Progress = {
-      files: 0,
-      isWhole: false,
-      until: now + ttlSeconds,
-      servers: servers.ids,
-      columns: JSON.stringify([key, columns]),
-    };
-    const goesOn =
-      known !== null &&
-      known.servers === fresh.servers &&
-      known.columns === fresh.columns &&
-      known.until - now > ttlSeconds / 2;
-    let progress = goesOn ? known : fresh;
+    const own = { servers: await servers.readIds(), columns: JSON.stringify([key, columns]) };
+    const stored = JSON.parse(((await servers.ask("GET", progressKey)) as string | null) ?? "null") as Progress | null;
+    const goesOn = stored?.servers === own.servers && stored.columns === own.columns && stored.until - now > ttl / 2;
+    const progress = goesOn ? stored : { files: 0, isWhole: false, until: now + ttl };
     if (progress.isWhole) {
-      return progress;
+      return progress.until;
     }
-    const save = async (next: Progress): Promise<void> => {
-      progress = next;
-      await servers.ask("SET", progressKey, JSON.stringify(progress), "EXAT", String(progress.until));
+    const save = async (files: number, isWhole: boolean): Promise<void> => {
+      const text = JSON.stringify({ ...own, until: progress.until, files, isWhole } satisfies Progress);
+      await servers.ask("SET", progressKey, text, "EXAT", String(progress.until));
+      advanced();
     };
+
     const expires = String(progress.until + spareSeconds);
-    let [file, rows, unnamed] = [0, 0, 0];
-    for await (const read of options.read(run, named(plan))) {
-      file += 1;
-      if (file <= progress.files) {
-        continue;
+    let [files, rows, unnamed] = [0, 0, 0];
+    for await (const readFile of read(run, named(plan))) {
+      files += 1;
+      if (files <= progress.files) {
+        continue; // an attempt before this one has written it
       }
-      for await (const { keys, values } of read()) {
+      for await (const { keys, values } of readFile()) {
         signal.throwIfAborted();
         const commands = keys.flatMap((text, row) =>
           text === null ? [] : [["SET", `${prefix}:${plan.runId}:${text}`, values[row] ?? "", "EXAT", expires]],
@@ -180,17 +188,17 @@ export function openRedis(options: RedisOptions): After {
         rows += commands.length;
         unnamed += keys.length - commands.length;
       }
-      await save({ ...progress, files: file });
+      await save(files, false);
     }
     if (unnamed > 0) {
       retry.warn(`publishing run ${plan.runId} to ${place}: ${unnamed} rows have no key, and cannot be looked up`);
     }
-    if ((await servers.readIds()) !== progress.servers) {
+    if ((await servers.readIds()) !== own.servers) {
       throw new PassingError("a server was restarted, and may have lost rows");
     }
-    await save({ ...progress, isWhole: true });
+    await save(files, true);
     info(`wrote ${rows} rows of run ${plan.runId} to ${place}`);
-    return progress;
+    return progress.until;
   };
 
   return {
@@ -199,21 +207,21 @@ export function openRedis(options: RedisOptions): After {
     check: (plan) => void named(plan),
     async rehearse(plan) {
       const doing = `checking ${place}`;
-      await retried(doing, (servers) => readNewest(servers, doing, placeInOrder(plan, options.hourParam).series));
+      await retried(doing, (servers) => readNewest(servers, doing, placeInOrder(plan, hourParam)));
     },
-    async publish(run, isWithdrawn) {
+    async publish(run, isShown) {
       const { runId } = run.plan;
       const doing = `publishing run ${runId} to ${place}`;
-      const own = { runId, ...placeInOrder(run.plan, options.hourParam) };
-      await retried(doing, async (servers) => {
-        const { newest, text } = await readNewest(servers, doing, own.series);
-        if (newest !== undefined && isNewer(newest, own) && !(await isWithdrawn(newest.runId))) {
-          info(`run ${newest.runId} is newer than ${runId}, and stays current in ${place}`);
+      const own = { runId, ...placeInOrder(run.plan, hourParam) };
+      await retried(doing, async (servers, advanced) => {
+        const { newest, text } = await readNewest(servers, doing, own);
+        if (!((await isShown()) ?? (newest === undefined || !isNewer(newest, own)))) {
+          info(`run ${runId} is not the newest one, and does not go to ${place}`);
           return;
         }
-        const { until } = await writeRows(servers, run);
-        const keys = ["2", newestKey, current];
-        if (Number(await servers.ask("EVAL", swap, ...keys, text, JSON.stringify(own), runId, String(until))) === 0) {
+        const until = await writeRows(servers, run, advanced);
+        const next = JSON.stringify({ ...own, set: randomUUID() } satisfies NewestRun);
+        if ((await servers.ask("EVAL", swap, "2", newestKey, current, text, next, runId, String(until))) === 0) {
           throw new PassingError("another run was published meanwhile");
         }
       });
@@ -241,7 +249,7 @@ function placeInOrder(plan: Plan, hourParam: string | undefined): Pick<NewestRun
   };
 }
 
-function isNewer(one: NewestRun, other: NewestRun): boolean {
+function isNewer(one: Pick<NewestRun, "order">, other: Pick<NewestRun, "order">): boolean {
   const at = one.order.findIndex((text, index) => text !== other.order[index]);
   return at >= 0 && (one.order[at] ?? "") > (other.order[at] ?? "");
 }
@@ -251,10 +259,15 @@ class PassingError extends Error {}
 
 type Command = string[];
 
+/** A connection to one server, as far as it is used. */
+interface Client {
+  sendCommand(command: Command): Promise<unknown>;
+  multi(): { addCommand(command: Command): unknown; execAsPipeline(): Promise<unknown> };
+}
+
 /** The servers that have the keys: one, or the masters of a cluster. */
 interface Servers extends AsyncDisposable {
   /** Names them as long as none is restarted or replaced. */
-  readonly ids: string;
   readIds(): Promise<string>;
   /** Asks the server of `P:current`. */
   ask(...command: Command): Promise<unknown>;
@@ -262,86 +275,45 @@ interface Servers extends AsyncDisposable {
   send(commands: readonly Command[]): Promise<void>;
 }
 
-/** A connection to one server, as far as it is used. */
-interface Client {
-  sendCommand(command: Command): Promise<unknown>;
-  multi(): { addCommand(command: Command): unknown; execAsPipeline(): Promise<unknown> };
-}
-
-/** A server that is silent for so long does not answer any more. */
-const silenceMs = 60_000;
-
 /** Connects to a server; if it is one of a cluster, to all masters. Nothing is sent twice: who asks connects anew. */
-async function connect({ url, password, ca }: RedisSettings, current: string): Promise<Servers> {
-  const { createClient, createCluster } = await import("@redis/client");
-  const { hostname, port, protocol, pathname, ...login } = partsOf(url);
-  const secret = password ?? login.password;
-  const tls = protocol === "rediss:" ? { tls: true as const, ...(ca === undefined ? {} : { ca }) } : {};
-  const place = { host: hostname.replaceAll(/[[\]]/g, ""), port: Number(port === "" ? 6379 : port) };
-  const common = {
-    RESP: 2,
-    disableClientInfo: true,
-    ...(login.username === "" ? {} : { username: login.username }),
-    ...(secret === "" ? {} : { password: secret }),
-    socket: { connectTimeout: 10_000, reconnectStrategy: false, ...tls },
-  } as const;
-  const closing: (() => unknown)[] = [];
-  const opened = async <T extends { on(event: "error", does: () => void): unknown; connect(): Promise<unknown> }>(
-    client: T,
-    close: () => unknown,
-  ): Promise<T> => {
+async function connect({ url, password, ca }: RedisLogin, current: string): Promise<Servers> {
+  if (!isRedisUrl(url)) {
+    throw new JobError("SPEC_INVALID", "reading publish.redis.url: expected redis://… or rediss://…");
+  }
+  const { createClient } = await import("@redis/client");
+  const place = new URL(url);
+  place.password = password === undefined ? place.password : encodeURIComponent(password);
+  const opened: { readonly isOpen: boolean; destroy(): void }[] = [];
+  const open = async ({ href }: URL): Promise<Client> => {
+    const socket = { connectTimeout: 10_000, reconnectStrategy: false, ...(ca === undefined ? {} : { ca }) } as const;
+    const client = createClient({ url: href, RESP: 2, disableClientInfo: true, socket });
     client.on("error", () => undefined); // each call that fails says so
-    closing.push(close);
+    opened.push(client);
     await answered(client.connect());
     return client;
   };
   const close = (): void => {
-    for (const closes of closing.splice(0)) {
-      closes();
+    for (const client of opened) {
+      if (client.isOpen) {
+        client.destroy();
+      }
     }
   };
 
   try {
-    const database = Number(pathname.slice(1));
-    const one = createClient({ ...common, database, socket: { ...common.socket, ...place } });
-    let clients: readonly Client[] = [await opened(one, () => one.isOpen && one.destroy())];
-    let bySlot: readonly number[] = [];
-    const facts = await answered<unknown>(one.sendCommand(["INFO", "cluster"]));
-    if (String(facts).includes("cluster_enabled:1")) {
-      const cluster = createCluster({
-        rootNodes: [{ ...common, socket: { ...common.socket, ...place } }],
-        defaults: common,
-      });
-      await opened(cluster, () => cluster.isOpen && cluster.destroy());
-      const { masters } = cluster;
-      clients = await answered(Promise.all(masters.map((master) => cluster.nodeClient(master))));
-      bySlot = cluster.slots.map(({ master }) => masters.findIndex(({ id }) => id === master.id));
-    }
-    const clientOf = (key: string): number => (bySlot.length === 0 ? 0 : (bySlot[slotOf(key)] ?? 0));
-    const readIds = async (): Promise<string> => {
-      const infos = await answered(Promise.all(clients.map((client) => client.sendCommand(["INFO", "server"]))));
-      return infos
-        .map((info) => /run_id:(\w+)/.exec(String(info))?.[1] ?? "")
-        .toSorted()
-        .join();
-    };
-    const send = async (client: Client, commands: readonly Command[]): Promise<void> => {
-      const pipeline = client.multi();
-      for (const command of commands) {
-        pipeline.addCommand(command);
-      }
-      await answered(pipeline.execAsPipeline());
-    };
+    const { clients, clientOf } = await clientsOf(await open(place), place, open);
     return {
-      ids: await readIds(),
-      readIds,
-      ask: async (...command) => await answered((clients[clientOf(current)] as Client).sendCommand(command)),
+      async readIds() {
+        const infos = await answered(Promise.all(clients.map((client) => client.sendCommand(["INFO", "server"]))));
+        return infos.map((info) => /run_id:(\w+)/.exec(String(info))?.[1] ?? "").join();
+      },
+      ask: async (...command) => await answered(clientOf(current).sendCommand(command)),
       async send(commands) {
-        const shares = clients.map((): Command[] => []);
+        const pipelines = new Map(clients.map((client) => [client, client.multi()]));
         for (const command of commands) {
-          shares[clientOf(command[1] ?? "")]?.push(command);
+          pipelines.get(clientOf(command[1] ?? ""))?.addCommand(command);
         }
-        await Promise.all(clients.map((client, index) => send(client, shares[index] ?? [])));
+        await answered(Promise.all([...pipelines.values()].map((pipeline) => pipeline.execAsPipeline())));
       },
       [Symbol.asyncDispose]: () => Promise.resolve(close()),
     };
@@ -351,14 +323,42 @@ async function connect({ url, password, ca }: RedisSettings, current: string): P
   }
 }
 
-/** The parts of a URL that was checked before. No error has it, because it may have a password. @throws JobError SPEC_INVALID */
-function partsOf(url: string): Pick<URL, "hostname" | "port" | "protocol" | "pathname" | "username" | "password"> {
-  if (!/^rediss?:\/\//.test(url) || !URL.canParse(url)) {
-    throw new JobError("SPEC_INVALID", "reading publish.redis.url: expected redis://… or rediss://…");
+/** A range of slots as a cluster tells it: its first and last one, and the master that has them. */
+type SlotRange = readonly [first: number, last: number, master: readonly [host: string | null, port: number]];
+
+/** The clients of all servers, in one order, and which of them has a key. */
+async function clientsOf(
+  first: Client,
+  place: URL,
+  open: (place: URL) => Promise<Client>,
+): Promise<{ readonly clients: readonly Client[]; readonly clientOf: (key: string) => Client }> {
+  const facts = await answered(first.sendCommand(["INFO", "cluster"]));
+  if (!String(facts).includes("cluster_enabled:1")) {
+    return { clients: [first], clientOf: () => first };
   }
-  const { hostname, port, protocol, pathname, username, password } = new URL(url);
-  const [name, secret] = [username, password].map(decodeURIComponent) as [string, string];
-  return { hostname, port, protocol, pathname, username: name, password: secret };
+  const slots = await answered(first.sendCommand(["CLUSTER", "SLOTS"]));
+  const masters = new Map<string, Client>();
+  const bySlot: Client[] = [];
+  for (const [from, to, [host, port]] of slots as readonly SlotRange[]) {
+    const at = new URL(place);
+    at.hostname = host === null || host === "" ? place.hostname : host.includes(":") ? `[${host}]` : host;
+    at.port = String(port);
+    const client = masters.get(at.host) ?? (await open(at));
+    masters.set(at.host, client);
+    bySlot.length = Math.max(bySlot.length, to + 1);
+    bySlot.fill(client, from, to + 1);
+  }
+  const clients = [...masters].toSorted(([one], [other]) => (one < other ? -1 : 1)).map(([, client]) => client);
+  return {
+    clients,
+    clientOf(key) {
+      const client = bySlot[slotOf(key)];
+      if (client === undefined) {
+        throw new PassingError("no server of the cluster has some of the keys");
+      }
+      return client;
+    },
+  };
 }
 
 /** The slot of a key in a cluster, of 16384: the CRC16 of the key, or of what stands in its first braces. */
@@ -378,6 +378,9 @@ function slotOf(key: string): number {
 /** What a call of the client ends with that fails; `cause` is its error. */
 class CallError extends Error {}
 
+/** A server that is silent for so long does not answer any more. */
+const silenceMs = 60_000;
+
 /** Waits for a call of the client. @throws CallError if it fails, or there is no answer for too long */
 async function answered<T>(call: Promise<T>): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
@@ -393,7 +396,26 @@ async function answered<T>(call: Promise<T>): Promise<T> {
   }
 }
 
-/** Whether a call is made again; replies of the server begin with a word that says what is wrong. */
+/** What no later call mends: by the reply of a server, or the code of a system error. */
+const permanent: readonly (readonly [(found: string, errno: string) => boolean, ErrorCode, hint: string])[] = [
+  [
+    (found) => /^(WRONGPASS|NOAUTH|NOPERM)|^ERR (AUTH|invalid password)/.test(found),
+    "PERMISSION",
+    "correct the user and the password of publish.redis, or what the server lets that user do",
+  ],
+  [
+    (_, errno) => isCertificateError(errno) || isTlsProtocolError(errno),
+    "USAGE",
+    "name the authorities of the server's certificate in publish.redis.ca",
+  ],
+  [
+    (found) => /^ERR (unknown command|syntax error|DB index)/.test(found),
+    "USAGE",
+    "publish.redis takes Redis 6.2 or later, or Valkey",
+  ],
+];
+
+/** Whether a call is made again that failed. */
 function judge(doing: string, error: unknown): RetryVerdict {
   if (error instanceof PassingError) {
     return { kind: "again", found: error.message };
@@ -401,29 +423,11 @@ function judge(doing: string, error: unknown): RetryVerdict {
   if (!(error instanceof CallError)) {
     return { kind: "end", error };
   }
-  const { cause } = error;
-  const { replies = [], errors = [] } = cause as { replies?: readonly Error[]; errors?: readonly Error[] };
-  const first = replies[0] ?? errors[0] ?? cause;
-  const errno = errnoOf(first);
-  const found = hideCredentials(messageOf(first)).split("\n", 1)[0] || (errno ?? "no answer");
-  const end = (code: ErrorCode, hint: string): RetryVerdict => ({
-    kind: "end",
-    error: new JobError(code, `${doing}: ${found}`, { hint, cause: first }),
-  });
-  if (/^(WRONGPASS|NOAUTH|NOPERM)|^ERR (AUTH|invalid password)/.test(found)) {
-    return end(
-      "PERMISSION",
-      "correct the user and the password of publish.redis, or what the server lets that user do",
-    );
-  }
-  if (errno !== undefined && (isCertificateError(errno) || isTlsProtocolError(errno))) {
-    return end(
-      "USAGE",
-      "name the authorities of the server's certificate in publish.redis.ca, and the server as its certificate does",
-    );
-  }
-  if (/^ERR (unknown command|syntax error|DB index)/.test(found)) {
-    return end("USAGE", "publish.redis takes Redis 6.2 or later, or Valkey");
-  }
-  return { kind: "again", found };
+  const { replies, errors } = error.cause as { replies?: readonly Error[]; errors?: readonly Error[] };
+  const cause = replies?.[0] ?? errors?.[0] ?? error.cause;
+  const found = hideCredentials(messageOf(cause) || "no answer");
+  const [, code, hint] = permanent.find(([isIt]) => isIt(found, errnoOf(cause) ?? "")) ?? [];
+  return code === undefined || hint === undefined
+    ? { kind: "again", found }
+    : { kind: "end", error: new JobError(code, `${doing}: ${found}`, { hint, cause }) };
 }

@@ -187,9 +187,6 @@ async function clearUp(run: RunFolder, known: CommittedSpans, isPublished: boole
 }
 
 async function prepare({ store, folder, warn }: RunTools, run: RunFolder, workers: number): Promise<void> {
-  const { layout } = run;
-  // The attempt that planned the run may have died before it flushed the plan's name: parts must not outlive it.
-  await flush(store, layout.control);
   await clearEarlierRuns(run, false); // late attempts of earlier runs may have left files
   const shared = await store.prepare(hidden(run));
   if (shared !== undefined && workers > 1) {
@@ -315,12 +312,11 @@ async function finishRun(run: RunFolder, known: CommittedSpans, attempt: Attempt
     if (!(error instanceof JobError && error.code === "OUTPUT_DAMAGED")) {
       throw error;
     }
-    // Parts are gone: a later run was opened, or another attempt has published this one, and removed what was staged.
+    // Parts are gone: a later run was opened, or another attempt has published this one, and then removed what was staged.
     await check();
     if ((await checkFinished(store, layout, stored)) === undefined) {
       throw error;
     }
-    await flush(store, layout.folder);
   }
 }
 

@@ -192,7 +192,7 @@ describe("a connection", () => {
     cleanup.push(dripping);
     const { port } = dripping.address() as { port: number };
     const { signal } = new AbortController();
-    const opening = openConnection({ host: "127.0.0.1", port, tls, login: undefined, timeoutMs: 100, signal });
+    const opening = openConnection({ host: "127.0.0.1", port, tls, login: undefined, timeoutMs: 500, signal });
     const calling = opening.then((connection) => connection.call({ api: apis.fetch, version: 10 }, Buffer.alloc(0)));
     await expect(calling).rejects.toMatchObject({ code: "ETIMEDOUT" });
   });

@@ -4,11 +4,11 @@ import { recordRows } from "#src/sources/kafka/rows.js";
 describe("rows of records", () => {
   const value = Buffer.from('{"a": 1}');
   const rowsOf = (records: number, timestampMs = 0): ReturnType<typeof recordRows> => {
-    const rows = recordRows({ a: "int64" }, 0, 0);
+    const rows = recordRows({ columns: { a: "int64" } }, { partition: 0, from: 0 });
     const far = 1_000_000; // in a batch of many records
     const bytes = Buffer.concat([Buffer.alloc(far), value]);
     for (let offset = 0; offset < records; offset += 1) {
-      rows.record(bytes, offset, timestampMs, -1, far, far, far + value.length);
+      rows.record(bytes, offset, timestampMs, -1, far, far, far + value.length, far + value.length);
     }
     return rows;
   };

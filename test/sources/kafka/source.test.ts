@@ -29,11 +29,21 @@ function sourceOf(partitions: readonly Partition[]): Source {
     offsets: (at) => told(({ first = 0, stable }) => (at === "earliest" ? first : stable)),
     endOfEpoch: (partition, epoch) => Promise.resolve(partitions[partition]?.ends?.[epoch] ?? -1),
     fetch: () => Promise.resolve({ logStart: 0, aborted: [], records: undefined }),
+    commit: () => Promise.reject(new Error("no group")),
     [Symbol.dispose]() {},
   };
   const spool = { folder: "/nowhere", newPath: () => "/nowhere/1" } as Partial<Spool> as Spool;
   const [unpack, writeArrow] = [() => new Uint8Array(0), () => expect.unreachable()];
-  return topicSource({} as Source, { topic: "t", columns: {}, cluster, spool, unpack, writeArrow });
+  return topicSource({} as Source, {
+    topic: "t",
+    fields: { columns: {} },
+    values: undefined,
+    cluster,
+    group: "g",
+    spool,
+    unpack,
+    writeArrow,
+  });
 }
 
 async function since(source: Source, from: string | null, onRewrite: "fail" | "new_files" = "fail"): Promise<Listing> {
@@ -76,6 +86,13 @@ describe("a run after another one of a topic", () => {
     const cut = sourceOf([{ stable: 60, epoch: 1, ends: { 0: 40 } }]);
     await expect((await cut.open(shard)).check()).rejects.toMatchObject({ code: "INPUT_CHANGED" });
   });
+});
+
+test("what cannot be told to a group is no error", async () => {
+  const source = sourceOf([{ stable: 10 }]);
+  const { table } = await since(source, null);
+  const warning = "telling how far topic t is read: no group";
+  expect(table && (await source.published(table))).toEqual({ rowsBehind: undefined, newestMs: undefined, warning });
 });
 
 test("an offset that no topic has is refused, not cut into shards", async () => {

@@ -1,7 +1,8 @@
-import { link, mkdir, symlink, writeFile } from "node:fs/promises";
+import { link, mkdir, realpath, rm, symlink, writeFile } from "node:fs/promises";
 import { dirname, join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { diskSource } from "#src/sources/disk.js";
+import type { ListedShard } from "#src/run/plan/compare.js";
 import type { Listing } from "#src/sources/source.js";
 import { scratch, scratchFolder } from "../../support/job.js";
 
@@ -104,4 +105,20 @@ test.each([
 
   expect(await listed(scratch.path, "in/{d,l}*/*")).toEqual(["in/dt=1/a.parquet", "in/dt=2/a.parquet"]);
   expect(await listed(scratch.path, "in/{all,dt=2}/*")).toEqual(["in/all/a.parquet"]);
+});
+
+test.each([
+  { what: "its folder", links: { latest: "in" }, uri: "latest/a.parquet" },
+  { what: "the file", links: { "c.parquet": "in/a.parquet" }, uri: "c.parquet" },
+])("reading stays with the file that a link to $what led to when it was opened", async ({ links, uri }) => {
+  await makeTree(scratch.path, links);
+  await using source = diskSource({ folder: scratch.path, output: undefined });
+  const [shard] = (await source.list([uri])).shards;
+  const opened = await Promise.all([1, 2].map(() => source.open(shard as ListedShard)));
+  const [name = ""] = Object.keys(links);
+  await rm(join(scratch.path, name));
+  await symlink("nowhere", join(scratch.path, name));
+  expect(opened.map(({ path }) => path)).toEqual(Array(2).fill(await realpath(join(scratch.path, "in/a.parquet"))));
+  await opened[0]?.check();
+  await expect(source.open(shard as ListedShard)).rejects.toMatchObject({ code: "INPUT_CHANGED" });
 });

@@ -1,7 +1,9 @@
 """actor.py BROKER: does what lines of stdin ask of a cluster, one JSON answer a line.
 
 ["create", topic, partitions, settings], ["partitions", topic, count], ["drop", topic], ["expire", topic, partition, offset],
-["send", topic, partition, [[key, value], ...], codec], ["transaction", topic, partition, [[key, value], ...], end]: "commit", "abort", or a name for ["end", name] to commit it,
+["send", topic, partition, [[key, value, [header, hex], ...], ...], codec], ["transaction", topic, partition, [[key, value], ...], end]: "commit", "abort", or a name for ["end", name] to commit it,
+["avro", registry, topic, schema, records]: sends records as Confluent's serializer writes them; integers may be texts,
+["raw", topic, [hex, ...]]: sends values, ["fill", topic, start, count], ["leader", topic]: of partition 0,
 ["read", topic]: all committed records as [partition, offset, key, value, time], ["group", group, topic]: its offsets.
 """
 import json
@@ -25,10 +27,11 @@ def producer(codec, **more):
 
 def put(to, topic, partition, records):
     to.list_topics(topic)
-    for key, value in records:
+    for key, value, *headers in records:
         for tries in range(100):
             try:
-                to.produce(topic, key=key, value=value, partition=partition)
+                to.produce(topic, key=key, value=value, partition=partition, headers=[
+                    (name, None if text is None else bytes.fromhex(text)) for name, text in headers])
                 break
             except KafkaException:  # its partition is new, or the queue is full
                 to.poll(0.1)
@@ -41,7 +44,7 @@ def wait(futures):
 
 
 def create(topic, partitions, settings):
-    wait(admin.create_topics([NewTopic(topic, partitions, 1, config=settings)]))
+    wait(admin.create_topics([NewTopic(topic, partitions, config=settings)]))
 
 
 def partitions(topic, count):
@@ -59,6 +62,39 @@ def expire(topic, partition, offset):
 def send(topic, partition, records, codec="none"):
     put(producer(codec), topic, partition, records)
     producer(codec).flush()
+
+
+def avro(registry, topic, schema, records):
+    from confluent_kafka.schema_registry import SchemaRegistryClient
+    from confluent_kafka.schema_registry.avro import AvroSerializer
+    from confluent_kafka.serialization import MessageField, SerializationContext
+    serialize = AvroSerializer(SchemaRegistryClient({"url": registry, "basic.auth.user.info": "alice:registry-password"}), json.dumps(schema))
+    raw(topic, [serialize({**record, "id": int(record["id"])}, SerializationContext(topic, MessageField.VALUE)).hex() for record in records])
+
+
+def raw(topic, values):
+    put(producer("none"), topic, 0, [(None, bytes.fromhex(value)) for value in values])
+    producer("none").flush()
+
+
+def fill(topic, start, count):
+    """Sends so many records, whose ids go on from `start`, to all partitions in turn."""
+    to = producer("lz4")
+    partitions = len(to.list_topics(topic).topics[topic].partitions)
+    for id in range(start, start + count):
+        value = '{"id": %d, "x": %r, "name": "n%d", "day": "2026-11-30", "ok": true}' % (id, id / 4, id)
+        while True:
+            try:
+                to.produce(topic, key=f"k{id}", value=value, partition=id % partitions)
+                break
+            except BufferError:
+                to.poll(0.1)
+        to.poll(0)
+    return to.flush()
+
+
+def leader(topic):
+    return admin.list_topics(topic, timeout=10).topics[topic].partitions[0].leader
 
 
 def transaction(topic, partition, records, end):

@@ -78,6 +78,18 @@ describe("a part that another attempt has linked", () => {
   });
 });
 
+test("the plan of an attempt that died before it flushed the name is durable before a part is", async () => {
+  await onDisk(async (run) => {
+    run.disk.stopAfter(/^link lake\/out\/_infer-batch\/.*plan/);
+    await run.attempt();
+    run.disk.kill();
+    expect(await run.attempt({ spans: 1 })).toBeUndefined();
+    await run.disk.losePower(allLost);
+    await run.check();
+    await finish(run);
+  });
+});
+
 const reporters = [
   { number: 1, what: "finishes it too", isBegun: true },
   { number: 2, what: "finishes it too", isBegun: true },
