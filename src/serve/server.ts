@@ -45,6 +45,8 @@ const bodiesAtOnce = 16;
 /** A client that sends nothing, or little, is cut off. */
 const [headersMs, requestMs] = [10_000, 30_000];
 const mostDeadlineMs = 3_600_000;
+/** Connections that are open so long after a signal are cut: their clients send too slowly. */
+const drainMs = 4000;
 
 /** Starts to listen. @throws JobError USAGE for an address that cannot be listened on */
 export async function openHttpServer(options: HttpOptions): Promise<HttpServer> {
@@ -219,7 +221,9 @@ export async function openHttpServer(options: HttpOptions): Promise<HttpServer> 
         server.close(resolve);
       });
       server.closeIdleConnections();
+      const cut = setTimeout(() => server.closeAllConnections(), drainMs);
       await closed;
+      clearTimeout(cut);
     },
   };
 }
