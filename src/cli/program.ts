@@ -57,11 +57,11 @@ const commands: Readonly<Record<string, Readonly<Record<string, Entry>>>> = {
       async () => (await import("./commands/backfill.js")).backfillCommand,
     ],
     "pipe <spec>": [
-      "Score an Arrow stream from stdin to stdout. One record batch out for each one in. The spec's input paths and its target are ignored",
+      "Score an Arrow stream. From stdin to stdout, one record batch out for each one in. The spec's input paths and its target are ignored",
       async () => (await import("./commands/pipe.js")).pipeCommand,
     ],
     "serve <spec>": [
-      "Answer requests over HTTP with the last published run. A row of that run is looked up, any other is scored by its model. Serves each newly published run as soon as it is loaded",
+      "Answer requests over HTTP. With the last published run: its rows are looked up, others are scored by its model",
       async () => (await import("./commands/serve.js")).serveCommand,
     ],
   },

@@ -5,14 +5,16 @@ import { json } from "node:stream/consumers";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
 import { runCli, runCommand } from "../support/cli.js";
 import { scratch } from "../support/job.js";
-import { type Broker, missing, type SentRecord, skipped, startBroker, user } from "../support/kafka.js";
+import { type Broker, missing, type SentRecord, skipped, startBroker, tokenFor, user } from "../support/kafka.js";
 import { writeModel } from "../support/onnx.js";
 import { outputRows } from "../support/output.js";
 import { rejectLines } from "../support/rejects.js";
+import { usePostgres } from "../support/postgres.js";
 import { randomOf } from "../support/random.js";
 import { torture } from "../support/torture.js";
 import { until } from "../support/waiting.js";
 
+const postgres = usePostgres();
 let broker: Broker;
 beforeAll(async () => {
   if (missing === undefined) {
@@ -286,7 +288,11 @@ describe.skipIf(missing !== undefined)(`a topic of Kafka${skipped}`, () => {
       brokers: [broker.guarded],
       sasl: { mechanism, username: user.name, password: user.password },
     }));
-    const places = [...logins, { brokers: [broker.encrypted], tls: { ca: broker.ca } }];
+    const bearer = (token: string): object => ({
+      brokers: [broker.guarded],
+      sasl: { mechanism: "oauthbearer", token },
+    });
+    const places = [...logins, bearer(tokenFor(600)), { brokers: [broker.encrypted], tls: { ca: broker.ca } }];
     for (const [index, place] of places.entries()) {
       const output = { columns: ["id", "_key", "_offset", "_partition"], parquet: { path: `out${index}` } };
       const ran = await run(await writeJob("guarded", {}, { output }, place));
@@ -298,6 +304,10 @@ describe.skipIf(missing !== undefined)(`a topic of Kafka${skipped}`, () => {
       expect(refused).toMatchObject({ code: 64, report: { code: "PERMISSION" } });
       expect(refused.stderr).not.toContain("another-password");
     }
+    const expired = tokenFor(-30);
+    const late = await run(await writeJob("guarded", {}, {}, bearer(expired)));
+    expect(late, late.stderr).toMatchObject({ code: 64, report: { code: "PERMISSION" } });
+    expect(late.stderr).not.toContain(expired);
     const unencrypted = await run(await writeJob("guarded", {}, {}, { brokers: [broker.encrypted], tls: true }));
     expect(unencrypted).toMatchObject({ code: 64, report: { code: "PERMISSION" } });
   });
@@ -376,6 +386,29 @@ describe.skipIf(missing !== undefined)(`runs with input.since of a topic${skippe
     expect(await run(spec)).toMatchObject({ code: 0, report: { rows_scored: 20 } });
     expect(await run(spec)).toMatchObject({ code: 0, report: { status: "nothing_new" } });
     expect(await allScored()).toEqual(await committed("growing"));
+  });
+
+  postgres.describe("into a table by upsert", () => {
+    test("keep the last record of a key in a partition, and of partitions in a run that of the highest", async () => {
+      await using database = await postgres.server().createDatabase();
+      await database.query(
+        "CREATE TABLE latest (name text PRIMARY KEY, x float8, _partition int, _offset bigint, score float8)",
+      );
+      await broker.act("create", "keyed", 2, {});
+      const record = (x: number): SentRecord => ["k", JSON.stringify({ x, name: "k" })];
+      const table = { url: database.url, table: "latest", mode: "upsert", key: ["name"], on_duplicate: "last" };
+      const output = { columns: ["name", "x", "_partition", "_offset"], postgres: table };
+      const spec = await writeJob("keyed", since, { output, commit_rows: 2 });
+      const latest = async (): Promise<unknown> =>
+        (await database.query("SELECT x, _partition, _offset::int FROM latest")).map((row) => Object.values(row));
+      await broker.act("send", "keyed", 1, [record(1), record(2)]);
+      await broker.act("send", "keyed", 0, [record(3), record(4), record(5)]);
+      expect(await run(spec)).toMatchObject({ code: 0 });
+      expect(await latest()).toEqual([[2, 1, 1]]);
+      await broker.act("send", "keyed", 0, [record(6)]);
+      expect(await run(spec)).toMatchObject({ code: 0 });
+      expect(await latest()).toEqual([[6, 0, 3]]);
+    });
   });
 
   test("tell a group and the metrics how far they have read", async () => {

@@ -1,6 +1,6 @@
 import { type ChildProcess, spawn, spawnSync } from "node:child_process";
 import { randomBytes } from "node:crypto";
-import { mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
+import { mkdirSync, mkdtempSync, openSync, readFileSync, rmSync, writeFileSync } from "node:fs";
 import { connect } from "node:net";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
@@ -51,6 +51,13 @@ export interface Broker extends AsyncDisposable {
 /** Who may log in to `guarded`. */
 export const user = { name: "alice", password: "a-password-of-tests" };
 
+/** A token that the broker takes for so many seconds. */
+export function tokenFor(seconds: number): string {
+  const now = Math.floor(Date.now() / 1000);
+  const parts = [{ alg: "none" }, { sub: user.name, iat: now - 60, exp: now + seconds }];
+  return `${parts.map((part) => Buffer.from(JSON.stringify(part)).toString("base64url")).join(".")}.`;
+}
+
 export async function startBroker(): Promise<Broker> {
   const folder = mkdtempSync(join(tmpdir(), "infer-batch-kafka-"));
   const ports = [await freePort(), await freePort(), await freePort(), await freePort()];
@@ -89,18 +96,8 @@ export async function startBroker(): Promise<Broker> {
   let broker = await launch();
   const last = (): void => void broker.kill("SIGKILL");
   process.on("exit", last);
-  const actor = lineProgram(tools.bin, [join(scripts, "actor.py"), plain ?? ""]);
-  await actor.line();
-  const act: Broker["act"] = async (what, ...args) => {
-    const [done, answer] = JSON.parse(await actor.ask(JSON.stringify([what, ...args]))) as [
-      done: boolean,
-      answer: unknown,
-    ];
-    if (!done) {
-      throw new Error(`${what}: ${String(answer)}`);
-    }
-    return answer;
-  };
+  const actor = await startActor(plain ?? "");
+  const { act } = actor;
   return {
     address: plain ?? "",
     guarded: guarded ?? "",
@@ -120,6 +117,111 @@ export async function startBroker(): Promise<Broker> {
   };
 }
 
+/** Brokers of one cluster, each of which votes for leaders. Topics have a replica at each. */
+export interface Brokers extends AsyncDisposable {
+  readonly addresses: readonly string[];
+  act: Broker["act"];
+  /** Kills the broker that leads partition 0 of a topic. Returns what starts it again. */
+  killLeader(topic: string): Promise<() => Promise<void>>;
+}
+
+export async function startBrokers(count: number): Promise<Brokers> {
+  const root = mkdtempSync(join(tmpdir(), "infer-batch-kafka-"));
+  const id = `A${randomBytes(16).toString("base64url").slice(1)}`;
+  const places = await Promise.all(
+    Array.from({ length: count }, async (_, index) => ({
+      node: index + 1,
+      folder: join(root, `${index + 1}`),
+      plain: `127.0.0.1:${await freePort()}`,
+      controller: `127.0.0.1:${await freePort()}`,
+    })),
+  );
+  const voters = places.map(({ node, controller }) => `${node}@${controller}`).join(",");
+  const java = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx256m", "-cp", join(jars, "*")];
+  const running = new Map<number, ChildProcess>();
+  const start = (place: (typeof places)[number]): void => {
+    const args = [...java, `-Dkafka.logs.dir=${place.folder}`, "kafka.Kafka", join(place.folder, "server.properties")];
+    running.set(place.node, spawn("java", args, { stdio: "ignore" }));
+  };
+  for (const place of places) {
+    mkdirSync(place.folder);
+    const { node, folder, plain, controller } = place;
+    const settings = join(folder, "server.properties");
+    writeFileSync(
+      settings,
+      `process.roles=broker,controller
+node.id=${node}
+controller.quorum.voters=${voters}
+listeners=PLAINTEXT://${plain},CONTROLLER://${controller}
+advertised.listeners=PLAINTEXT://${plain}
+controller.listener.names=CONTROLLER
+inter.broker.listener.name=PLAINTEXT
+log.dirs=${folder}/data
+num.network.threads=1
+num.io.threads=2
+default.replication.factor=${count}
+min.insync.replicas=2
+offsets.topic.replication.factor=${count}
+offsets.topic.num.partitions=1
+broker.session.timeout.ms=6000
+auto.create.topics.enable=false
+`,
+    );
+    const args = [...java, "kafka.tools.StorageTool", "format", "-t", id, "-c", settings];
+    const formatted = spawnSync("java", args, { encoding: "utf8" });
+    if (formatted.status !== 0) {
+      throw new Error(`a broker's folder was not made: ${formatted.stdout}${formatted.stderr}`);
+    }
+    start(place);
+  }
+  const last = (): void => running.forEach((broker) => void broker.kill("SIGKILL"));
+  process.on("exit", last);
+  const addresses = places.map(({ plain }) => plain);
+  const actor = await startActor(addresses.join(","));
+  return {
+    addresses,
+    act: actor.act,
+    async killLeader(topic) {
+      const leader = Number(await actor.act("leader", topic));
+      const place = places[leader - 1];
+      const broker = running.get(leader);
+      if (place === undefined || broker === undefined) {
+        throw new Error(`broker ${leader} leads, which is none`);
+      }
+      const gone = new Promise((resolve) => broker.once("close", resolve));
+      broker.kill("SIGKILL");
+      return async () => {
+        await gone;
+        start(place);
+      };
+    },
+    async [Symbol.asyncDispose]() {
+      await Promise.all([actor[Symbol.asyncDispose](), ...Array.from(running.values(), ended)]);
+      process.off("exit", last);
+      rmSync(root, { recursive: true, force: true });
+    },
+  };
+}
+
+/** Starts the program that does what is asked of it with another client. */
+async function startActor(brokers: string): Promise<Pick<Broker, "act"> & AsyncDisposable> {
+  const actor = lineProgram(tools.bin, [join(scripts, "actor.py"), brokers]);
+  await actor.line();
+  return {
+    async act(what, ...args) {
+      const [done, answer] = JSON.parse(await actor.ask(JSON.stringify([what, ...args]))) as [
+        done: boolean,
+        answer: unknown,
+      ];
+      if (!done) {
+        throw new Error(`${what}: ${String(answer)}`);
+      }
+      return answer;
+    },
+    [Symbol.asyncDispose]: () => actor[Symbol.asyncDispose](),
+  };
+}
+
 function settingsOf(where: Readonly<Record<string, string>>): string {
   const { folder, plain, guarded, encrypted, controller } = where;
   const listeners = `PLAINTEXT://${plain},GUARDED://${guarded},ENCRYPTED://${encrypted}`;
@@ -132,7 +234,8 @@ advertised.listeners=${listeners},CONTROLLER://${controller}
 controller.listener.names=CONTROLLER
 inter.broker.listener.name=PLAINTEXT
 listener.security.protocol.map=PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,GUARDED:SASL_PLAINTEXT,ENCRYPTED:SSL
-listener.name.guarded.sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512
+listener.name.guarded.sasl.enabled.mechanisms=PLAIN,SCRAM-SHA-256,SCRAM-SHA-512,OAUTHBEARER
+listener.name.guarded.oauthbearer.sasl.jaas.config=${login}.oauthbearer.OAuthBearerLoginModule required unsecuredLoginStringClaim_sub="broker";
 listener.name.guarded.plain.sasl.jaas.config=${login}.plain.PlainLoginModule required user_${user.name}="${user.password}";
 listener.name.guarded.scram-sha-256.sasl.jaas.config=${login}.scram.ScramLoginModule required;
 listener.name.guarded.scram-sha-512.sasl.jaas.config=${login}.scram.ScramLoginModule required;

@@ -3,7 +3,7 @@
 ["create", topic, partitions, settings], ["partitions", topic, count], ["drop", topic], ["expire", topic, partition, offset],
 ["send", topic, partition, [[key, value, [header, hex], ...], ...], codec], ["transaction", topic, partition, [[key, value], ...], end]: "commit", "abort", or a name for ["end", name] to commit it,
 ["avro", registry, topic, schema, records]: sends records as Confluent's serializer writes them; integers may be texts,
-["raw", topic, [hex, ...]]: sends values,
+["raw", topic, [hex, ...]]: sends values, ["fill", topic, start, count], ["leader", topic]: of partition 0,
 ["read", topic]: all committed records as [partition, offset, key, value, time], ["group", group, topic]: its offsets.
 """
 import json
@@ -44,7 +44,7 @@ def wait(futures):
 
 
 def create(topic, partitions, settings):
-    wait(admin.create_topics([NewTopic(topic, partitions, 1, config=settings)]))
+    wait(admin.create_topics([NewTopic(topic, partitions, config=settings)]))
 
 
 def partitions(topic, count):
@@ -75,6 +75,26 @@ def avro(registry, topic, schema, records):
 def raw(topic, values):
     put(producer("none"), topic, 0, [(None, bytes.fromhex(value)) for value in values])
     producer("none").flush()
+
+
+def fill(topic, start, count):
+    """Sends so many records, whose ids go on from `start`, to all partitions in turn."""
+    to = producer("lz4")
+    partitions = len(to.list_topics(topic).topics[topic].partitions)
+    for id in range(start, start + count):
+        value = '{"id": %d, "x": %r, "name": "n%d", "day": "2026-11-30", "ok": true}' % (id, id / 4, id)
+        while True:
+            try:
+                to.produce(topic, key=f"k{id}", value=value, partition=id % partitions)
+                break
+            except BufferError:
+                to.poll(0.1)
+        to.poll(0)
+    return to.flush()
+
+
+def leader(topic):
+    return admin.list_topics(topic, timeout=10).topics[topic].partitions[0].leader
 
 
 def transaction(topic, partition, records, end):
