@@ -24,11 +24,17 @@ const entryFiles = new Set(entries.map(([, file]) => file));
  * Modules that are loaded together become one file: finding, opening and compiling a file takes a third of a millisecond
  * in each thread. Each named group has the modules that are loaded with all of some modules, and are in no earlier group.
  */
+const main = "dist/cli/main.js";
+const scoring = "dist/job/threads/scoring-worker.js";
+/** What `run` needs until it knows that there is something to do. */
+const deciding = ["dist/cli/program.js", "dist/cli/commands/run.js"];
 const together = {
-  common: [["dist/cli/main.js"], ["dist/job/threads/scoring-worker.js"]],
-  start: [["dist/cli/main.js"]],
-  scoring: [["dist/job/threads/scoring-worker.js"]],
-  running: [["dist/cli/commands/run.js", "dist/formats/parquet/decoder.js"]],
+  common: [[main], [scoring]],
+  start: [[main]],
+  shared: [deciding, [scoring]],
+  deciding: [deciding],
+  scoring: [[scoring]],
+  running: [["dist/run/score-run.js", "dist/job/open-engine.js", "dist/formats/parquet/decoder.js"]],
   writing: [["dist/targets/parquet/part-file.js"]],
 };
 const groups = Object.entries(together).map(([name, parties], index, all) => {

@@ -27,6 +27,7 @@ const canaries = {
   "src/run/series/canary.ts": { code: 'import "../run.js";\n', rule: "pure-rooms-import-pure-rooms" },
   "src/columns/canary.ts": { code: 'import "../models/binding/contract.js";\n', rule: "columns-know-no-model" },
   "src/checks/canary.ts": { code: 'import "../run/plan/plan.js";\n', rule: "checks-know-columns-only" },
+  "src/serve/canary.ts": { code: 'import "../targets/postgres/sink.js";\n', rule: "serve-knows-no-kind" },
   "src/run/canary.ts": { code: 'import "../models/onnx/engine.js";\n', rule: "run-knows-contracts-only" },
   "src/flow/workers/canary.ts": {
     code: 'import "../../formats/parquet/units.js";\n',

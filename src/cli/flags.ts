@@ -1,5 +1,4 @@
 import { InvalidArgumentError } from "commander";
-import type { EarlyThreads } from "../models/onnx/early-threads.js";
 import { type EngineSpec, parseProviders, providerNames } from "../job/jobfile/engine-spec.js";
 import type { SafeIo } from "./io.js";
 
@@ -18,7 +17,7 @@ export interface CommandLine {
   readonly conflicts?: Readonly<Record<string, string>>;
   readonly examples?: readonly string[];
   /** Carries it out. @returns what it says, unless it has written that itself */
-  readonly run: (argument: never, options: never, io: SafeIo, early?: EarlyThreads) => Promise<CommandAnswer | void>;
+  readonly run: (argument: never, options: never, io: SafeIo) => Promise<CommandAnswer | void>;
 }
 
 /** What a command says on stdout. */

@@ -1,6 +1,3 @@
-import { hasRoomForThreads, usableCores } from "../job/machine.js";
-import { scoringWorker } from "../job/threads/worker-threads.js";
-import { type EarlyThreads, startEarlyThreads } from "../models/onnx/early-threads.js";
 import { errnoOf, JobError } from "../base/errors.js";
 import { collectGarbage } from "./collect-garbage.js";
 import { endOnSignalsAsFirstProcess, failWith } from "./failure.js";
@@ -34,18 +31,9 @@ void main(process.argv.slice(2)).catch((error: unknown) => {
 });
 
 async function main(args: readonly string[]): Promise<void> {
-  {
-    await using early = startThreadsForRun(args);
-    const { runProgram } = await import("./program.js");
-    await runProgram(args, process, early);
-  }
+  const { runProgram } = await import("./program.js");
+  await runProgram(args, process);
   isRunning = false; // not when it throws: an option of Node may make it ignore unhandled rejections
-}
-
-/** Starts the worker threads of `run`, its slowest part, on other cores before the rest of the program is loaded. */
-function startThreadsForRun([command, ...rest]: readonly string[]): EarlyThreads | undefined {
-  const scores = command === "run" && rest.length > 0 && !rest.some((word) => word === "--help" || word === "-h");
-  return scores && hasRoomForThreads() ? startEarlyThreads(scoringWorker, usableCores()) : undefined;
 }
 
 /** What is known of a command that waits for something that will not happen. */

@@ -23,12 +23,9 @@ export interface Profile extends AsyncDisposable {
 
 /** Creates the file before anything is scored. @throws JobError USAGE, PERMISSION when it cannot be written */
 export async function openProfile(
-  file: string | undefined,
+  file: string,
   { spec, folder: specFolder, log }: { readonly spec: JobSpec; readonly folder: string; readonly log: Log },
-): Promise<Profile | undefined> {
-  if (file === undefined) {
-    return undefined;
-  }
+): Promise<Profile> {
   const path = resolve(file);
   const act = `writing --profile ${path}`;
   if (extname(path) !== ".json") {

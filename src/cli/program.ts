@@ -1,6 +1,5 @@
 import { Command, CommanderError, Option } from "commander";
 import { programVersion } from "../job/attempt.js";
-import type { EarlyThreads } from "../models/onnx/early-threads.js";
 import { type OutputOptions, failWith, usageExit, usageHint } from "./failure.js";
 import type { CommandLine, Flag } from "./flags.js";
 import { type Io, safeIo, safeOutput, terminalWidth } from "./io.js";
@@ -58,11 +57,11 @@ const commands: Readonly<Record<string, Readonly<Record<string, Entry>>>> = {
       async () => (await import("./commands/backfill.js")).backfillCommand,
     ],
     "pipe <spec>": [
-      "Score an Arrow stream from stdin to stdout. One record batch out for each one in. The spec's input paths and its target are ignored",
+      "Score an Arrow stream. From stdin to stdout, one record batch out for each one in. The spec's input paths and its target are ignored",
       async () => (await import("./commands/pipe.js")).pipeCommand,
     ],
     "serve <spec>": [
-      "Answer requests over HTTP with the last published run. A row of that run is looked up, any other is scored by its model. Serves each newly published run as soon as it is loaded",
+      "Answer requests over HTTP. With the last published run: its rows are looked up, others are scored by its model",
       async () => (await import("./commands/serve.js")).serveCommand,
     ],
   },
@@ -157,10 +156,9 @@ infer-batch help <command> shows its options, the package's docs/README.md the p
 /**
  * Builds the command-line parser.
  * @param only the command whose options it knows; default: those of all commands
- * @param early threads for `run`, which starts its own when there are none
  * @public so that docs and tests read them
  */
-export async function createProgram(process: Io, only?: string, early?: EarlyThreads): Promise<Command> {
+export async function createProgram(process: Io, only?: string): Promise<Command> {
   const io = safeIo(process);
   const about =
     "Score every row of a table in Parquet or Arrow files with an ONNX model, exactly once. A job that was killed resumes.";
@@ -203,7 +201,7 @@ export async function createProgram(process: Io, only?: string, early?: EarlyThr
     );
     command.action(async (...values) => {
       const [taken, options] = command.registeredArguments.length === 0 ? [undefined, values[0]] : values;
-      const answer = await line.run(taken as never, options as never, io, early);
+      const answer = await line.run(taken as never, options as never, io);
       if (answer) {
         const isJson = command.opts<{ json?: boolean }>().json === true;
         const lines = isJson
@@ -246,9 +244,9 @@ function optionOf(flag: string, meaning: Flag, { required = [], conflicts = {} }
  * Runs a command line, without the names of node and the program, and sets `io.exitCode`. A process may run several: no
  * state is shared between them.
  */
-export async function runProgram(args: readonly string[], io: Io, early?: EarlyThreads): Promise<void> {
+export async function runProgram(args: readonly string[], io: Io): Promise<void> {
   const [first, second] = args.filter((word) => !word.startsWith("-"));
-  const program = await createProgram(io, (first === "help" ? second : first) ?? "", early);
+  const program = await createProgram(io, (first === "help" ? second : first) ?? "");
   try {
     await program.parseAsync(args, { from: "user" });
   } catch (error) {

@@ -65,6 +65,8 @@ export interface Input {
 
 /** Finds the models of a spec, and opens engines for them. */
 export interface Models {
+  /** Starts what takes long to load, before it is known with which model rows will be scored. */
+  readonly prepare: () => void;
   /** Finds the spec's model. @param planned the model that the plan of an unfinished run pins */
   readonly resolveModel: (planned?: ModelPin) => Promise<FoundModel>;
   /** Finds a tokenizer of the spec. @param planned the same one, as the plan of an unfinished run pins it */

@@ -1,4 +1,4 @@
-import { proxiesOf } from "../base/http/request.js";
+import { proxiesOf } from "../base/http/proxies.js";
 import { catalogTable, type CatalogLogin, type CatalogOptions, type NamedTable } from "../sources/lake/rest-catalog.js";
 import { type CatalogSpec, tableName } from "./jobfile/catalog-spec.js";
 import type { Tools } from "./attempt.js";

@@ -22,7 +22,7 @@ import {
 } from "../sources/kafka/source.js";
 import type { Source } from "../sources/source.js";
 import { openArrowStream } from "../targets/stream.js";
-import { proxiesOf } from "../base/http/request.js";
+import { proxiesOf } from "../base/http/proxies.js";
 import { openSpool, spoolRoot } from "../base/spool.js";
 import type { Tools } from "./attempt.js";
 import type { InputSpec } from "./jobfile/input-spec.js";

@@ -10,7 +10,7 @@ import type { ParquetOptions } from "../formats/parquet/duckdb.js";
 import type { FileKind, ModelCache, RemoteOptions } from "../models/places/cache.js";
 import { fileModels } from "../models/places/model-file.js";
 import type { ModelPin, ModelSource, ResolvedModel } from "../models/places/place.js";
-import { proxiesOf } from "../base/http/request.js";
+import { proxiesOf } from "../base/http/proxies.js";
 import { type StorePlace, openStoreAt, storeUrl } from "../stores/objects/open.js";
 import type { GiveCredentials } from "../stores/objects/protocol.js";
 import type { ObjectStore, RequestOptions } from "../stores/objects/store.js";

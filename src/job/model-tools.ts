@@ -15,11 +15,12 @@ import { JobError, errnoOf, messageOf } from "../base/errors.js";
 import { sha256Of } from "../base/sha256.js";
 import { z } from "../base/zod.js";
 import { componentVersions } from "./attempt.js";
-import { type EngineOptions, openEngine } from "./open-engine.js";
+import type { EngineOptions } from "./open-engine.js";
 import { type ModelOptions, openCache, resolveModel } from "./kinds.js";
 
 /** What needs no tokenizer of the spec. */
 interface ModelTools {
+  readonly prepare: Models["prepare"];
   readonly resolveModel: Models["resolveModel"];
   readonly openEngine: Models["openEngine"];
   readonly lookAtPaid?: Models["lookAtPaid"];
@@ -59,6 +60,11 @@ function toolsOf({ model, engine }: Pick<JobSpec, "model" | "engine">, options: 
   };
   return {
     ...(server?.protocol === "openai" && { lookAtPaid }),
+    prepare() {
+      if (server === undefined) {
+        options.early?.start();
+      }
+    },
     async resolveModel(planned) {
       if (server !== undefined) {
         const { findServed } = await import("./served-models.js");
@@ -79,6 +85,7 @@ function toolsOf({ model, engine }: Pick<JobSpec, "model" | "engine">, options: 
         const { requireTokenizers } = await import("./tokenizers.js");
         requireTokenizers();
       }
+      const { openEngine } = await import("./open-engine.js");
       return await openEngine(resolved, need, { ...options, spec: { model, engine } });
     },
   };

@@ -22,7 +22,8 @@ import {
 import { v2 } from "../models/served/v2.js";
 import type { FoundModel, ModelPin } from "../models/places/place.js";
 import { openConnectionPool } from "../base/http/connections.js";
-import { type TlsSettings, proxiesOf } from "../base/http/request.js";
+import { proxiesOf } from "../base/http/proxies.js";
+import type { TlsSettings } from "../base/http/request.js";
 import { CredentialsError } from "../stores/objects/protocol.js";
 import type { ModelSpec } from "./jobfile/model-spec.js";
 import { secretFile, withoutQuery } from "./jobfile/secrets.js";

@@ -1,4 +1,3 @@
-import { SingleBar } from "cli-progress";
 import type { AttemptRecord } from "./attempt-record.js";
 import { showCount, showDuration, showRate, count } from "../base/shown-numbers.js";
 
@@ -13,39 +12,6 @@ export interface Progress {
 
 /** A progress that shows nothing. */
 export const silentProgress: Progress = { start() {}, scored() {}, stop() {} };
-
-/** Columns of a terminal that does not say how many it has. */
-const usualColumns = 80;
-
-/** A progress bar, for terminals: one line that fits the terminal's width. */
-export function barProgress(
-  stream: NodeJS.WritableStream & { readonly columns?: number },
-  nowMs: () => number,
-): Progress {
-  let rate = createScoringRate(nowMs);
-  let total = 0;
-  const bar = new SingleBar({
-    stream,
-    format: () => barText(rate, total, stream.columns ?? usualColumns),
-    hideCursor: true,
-    clearOnComplete: true,
-    fps: 5,
-  });
-  return {
-    start(rows) {
-      rate = createScoringRate(nowMs);
-      total = rows;
-      bar.start(rows, 0);
-    },
-    scored(rows) {
-      rate.add(rows);
-      bar.update(rate.done);
-    },
-    stop() {
-      bar.stop();
-    },
-  };
-}
 
 const lineIntervalMs = 10_000;
 
@@ -78,7 +44,6 @@ const shortestBar = 5;
 
 /**
  * The line of a progress bar: what does not fit into `columns` is left out, the bar first, then the rate.
- * @public so that tests see it at any width
  */
 export function barText(rate: ScoringRate, total: number, columns: number): string {
   const share = total === 0 ? 1 : Math.min(1, rate.done / total);
@@ -111,7 +76,7 @@ const windowMs = 30_000;
 /** The time between two marks of the window; so it has some thirty. */
 const markMs = 1_000;
 
-function createScoringRate(nowMs: () => number): ScoringRate {
+export function createScoringRate(nowMs: () => number): ScoringRate {
   /** Oldest first. As soon as there is a mark before the window, the first one is the last such mark. */
   const marks: { readonly ms: number; readonly done: number }[] = [{ ms: nowMs(), done: 0 }];
   let done = 0;

@@ -4,7 +4,7 @@ import {
   scoredColumns,
   type ColumnRef,
   featureColumns,
-  type InputBinding,
+  withColumns,
   rowNumberColumn,
   usedColumns,
 } from "../models/binding/contract.js";
@@ -37,7 +37,7 @@ import {
 } from "../flow/opened-job.js";
 import { keyColumns } from "../flow/features.js";
 import type { OutputCheckSpec, GoldenSpec } from "../job/jobfile/checks-spec.js";
-import { JobError, assertNever } from "../base/errors.js";
+import { JobError } from "../base/errors.js";
 import { didYouMean } from "../base/suggest.js";
 import type { Plan, PinnedFile, PlannedChecks, PinnedRun } from "./plan/plan.js";
 import { count } from "../base/shown-numbers.js";
@@ -424,7 +424,7 @@ function expectedName(column: string): string {
  * @throws JobError SCHEMA_MISMATCH, CONTRACT
  */
 function goldenContract(contract: Contract, schema: GoldenSchema): Contract {
-  const inputs = contract.inputs.map(ofFile);
+  const inputs = contract.inputs.map((binding) => withColumns(binding, inFile));
   const used = new Set(featureColumns({ inputs }).map(({ path }) => path[0]));
   const list = contract.expressions?.list.filter(({ kind, name }) => kind === "where" || used.has(name)) ?? [];
   const features: Contract = {
@@ -449,21 +449,6 @@ function goldenContract(contract: Contract, schema: GoldenSchema): Contract {
     return { column: expectedName(column), source: { name: column, path: [expected.name], type: found } };
   });
   return { ...features, passthrough };
-}
-
-function ofFile(binding: InputBinding): InputBinding {
-  switch (binding.kind) {
-    case "matrix":
-      return { ...binding, columns: binding.columns.map(inFile) };
-    case "list":
-    case "padded":
-    case "text":
-      return { ...binding, column: inFile(binding.column) };
-    case "mask":
-      return binding;
-    default:
-      return assertNever(binding);
-  }
 }
 
 function inFile(ref: ColumnRef): ColumnRef {

@@ -1,74 +1,74 @@
+import { firstError, JobError, messageOf, orError, reworded } from "../base/errors.js";
+import { mapBounded } from "../base/promises.js";
+import { count, rounded, showCount } from "../base/shown-numbers.js";
+import { comparedNights, type Finding } from "../checks/check.js";
+import { asksForPrevious, earlierThan, judge, judgeWithPrevious, type PreviousModel } from "../checks/checks.js";
+import { mergeProfiles, parseProfile, type SpanProfile } from "../checks/profile/profile.js";
+import type { RunProfile } from "../checks/profile/run-profile.js";
+import { checkKeys } from "../checks/rules/spec.js";
+import type { RowRange } from "../columns/types.js";
+import { timeRow } from "../flow/batch-size.js";
+import { keyColumns, unprofiledText } from "../flow/features.js";
+import type { Attempt, Job, Log, OpenedJob, PlacedSpec, Queries } from "../flow/opened-job.js";
+import { createRejectBudget, runRejectLimit } from "../flow/rejects.js";
 import type { JobSpec } from "../job/jobfile/job-spec.js";
-import type { Plan, RunId } from "./plan/plan.js";
-import { spanCount, spanAt } from "./plan/spans.js";
+import { type Contract, withUsedExpressions } from "../models/binding/contract.js";
+import type { Model } from "../models/places/place.js";
+import { comparisonLines } from "../report/agreement.js";
+import { attemptJson, type RunReview } from "../report/attempt-record.js";
 import {
+  type DecidingCommands,
+  decidingTexts,
+  type RunReport,
+  type ScoreAgain,
+  toScoreAgain,
+  type VerdictReport,
+} from "../report/report.js";
+import { comparisonDocument, decisionDocument, stripRows, verdictDocument } from "../stores/ledger.js";
+import type { AttemptJson, RunSink, Sink } from "../targets/target.js";
+import { attemptFacts, dueCall, isWhole, recordingFailure } from "./attempt.js";
+import { aggregatesOf, readBaseline, readPinned, readsAtOnce, requireColumns, warnOfSlices } from "./checks.js";
+import { openTokenizers } from "./found-model.js";
+import { decidingCommands, newRunCommand, readersLine, readersOf } from "./hints.js";
+import { type AttemptEnd, attemptReport, unscored } from "./idle.js";
+import { listInput, readSchema } from "./input.js";
+import { verdictWithoutRows, withoutRows } from "./lifecycle/erasure.js";
+import {
+  byChecks,
+  comparedFile,
+  type Decision,
+  decisionText,
+  requireApproved,
+  type RunState,
+  type RunVerdict,
+} from "./lifecycle/lifecycle.js";
+import { runProfileOf } from "./lifecycle/profile-text.js";
+import {
+  type DatedRun,
   leftOutText,
+  logicalDateOf,
   notComparedText,
   olderModelText,
   replacedBy,
-  type DatedRun,
-  logicalDateOf,
   runsOfSeries,
 } from "./lifecycle/published-run.js";
-import {
-  type RunState,
-  type RunVerdict,
-  byChecks,
-  comparedFile,
-  isRolledBack,
-  requireApproved,
-  type Decision,
-  decisionText,
-} from "./lifecycle/lifecycle.js";
-import { type Pruning, prunedError } from "./lifecycle/pruned-run.js";
 import { rowsOf } from "./lifecycle/span-record.js";
 import {
   columnNotes,
   countResults,
   countsText,
   knownText,
+  limitsOf,
   resultLines,
   toCorrect,
   warnedText,
   warningsText,
-  limitsOf,
 } from "./lifecycle/verdict-text.js";
-import { comparisonLines } from "../report/agreement.js";
-import { attemptJson, reuseCostText, workOf, type RunReview } from "../report/attempt-record.js";
-import {
-  type DecidingCommands,
-  type RunReport,
-  type ScoreAgain,
-  type VerdictReport,
-  decidingTexts,
-  toScoreAgain,
-} from "../report/report.js";
-import { rounded, showCount, count } from "../base/shown-numbers.js";
-import type { OpenedJob, Reporter, Log, Job, Attempt, PlacedSpec, Queries } from "../flow/opened-job.js";
-import { keyColumns, unprofiledText } from "../flow/features.js";
-import { createRejectBudget, runRejectLimit } from "../flow/rejects.js";
-import { comparisonDocument, decisionDocument, stripRows, verdictDocument } from "../stores/ledger.js";
-import type { AttemptJson, RunSink, Sink } from "../targets/target.js";
-import { attemptFacts, dueCall, isWhole, recordingFailure } from "./attempt.js";
-import { decidingCommands, newRunCommand, readersLine, rolledBackReport, readersOf } from "./hints.js";
-import { JobError, firstError, reworded, messageOf, orError } from "../base/errors.js";
-import { type SpanProfile, mergeProfiles, parseProfile } from "../checks/profile/profile.js";
-import { type Finding, comparedNights } from "../checks/check.js";
-import { type PreviousModel, asksForPrevious, earlierThan, judge, judgeWithPrevious } from "../checks/checks.js";
-import { runProfileOf } from "./lifecycle/profile-text.js";
-import { aggregatesOf, requireColumns, warnOfSlices, readBaseline, readPinned, readsAtOnce } from "./checks.js";
-import { type Contract, withUsedExpressions } from "../models/binding/contract.js";
-import type { RunProfile } from "../checks/profile/run-profile.js";
-import type { Model } from "../models/places/place.js";
-import type { RowRange } from "../columns/types.js";
-import { timeRow } from "../flow/batch-size.js";
-import { loadEngine, openTokenizers, bindFirstShard } from "./model.js";
-import { listInput, readSchema } from "./input.js";
-import { scoreWithoutPublishing } from "./score-without-publishing.js";
-import { mapBounded } from "../base/promises.js";
-import { checkKeys } from "../checks/rules/spec.js";
+import { bindFirstShard, loadEngine } from "./model.js";
 import { splitRunId } from "./plan/identity.js";
-import { verdictWithoutRows, withoutRows } from "./lifecycle/erasure.js";
+import type { Plan, RunId } from "./plan/plan.js";
+import { spanAt, spanCount } from "./plan/spans.js";
+import { scoreWithoutPublishing } from "./score-without-publishing.js";
 
 /* The end of a run: its verdict, its decision, its publication, and what an attempt reports of it. */
 
@@ -105,32 +105,6 @@ export async function unlessDiscarded(
     }
     return attemptReport(sink, reporter, run, { ...end, shardsUnplanned });
   }
-}
-
-type AttemptEnd = Pick<RunReport, "status" | "verdict" | "scoreAgain" | "comparison" | "decided">;
-
-function attemptReport(
-  sink: Sink,
-  { record, log }: Reporter,
-  { plan, spans }: RunSink,
-  end: AttemptEnd & Pick<RunReport, "shardsUnplanned">,
-): RunReport {
-  record.finish();
-  const reuseCost = reuseCostText(record);
-  if (reuseCost !== undefined) {
-    log.info(reuseCost);
-  }
-  return {
-    ...workOf(record),
-    runId: plan.runId,
-    ...end,
-    rowsPlanned: plan.input.rows,
-    rowsOfRun: rowsOf(spans),
-    spansPlanned: spanCount(plan),
-    spansCommitted: spans.size,
-    spansResumed: spans.size - record.counts.spansCommitted,
-    output: sink.target,
-  };
 }
 
 /** Reports a run that a person has discarded since this attempt began, and removes what it has committed. */
@@ -246,26 +220,6 @@ async function decidedState(sink: Sink, { dateMs }: Attempt, run: RunSink, { ver
  */
 export function checkRejects(spec: JobSpec, { plan, spans }: RunSink): void {
   createRejectBudget(runRejectLimit(spec, { rows: plan.input.rows, already: rowsOf(spans).rejected }));
-}
-
-/** Reports an attempt that found all spans of a run committed, and scored none. */
-function unscored(sink: Sink, reporter: Reporter, run: RunSink): RunReport {
-  return attemptReport(sink, reporter, run, { status: "already_complete", verdict: null, shardsUnplanned: 0 });
-}
-
-/** Reports that no row came since the last run of a chain, so that none is planned. */
-export function nothingNew({ base }: Job, sink: Sink, { record }: Reporter): RunReport {
-  record.finish();
-  record.inputState = { ...record.inputState, rowsBehind: 0 };
-  const none = { rowsPlanned: 0, spansPlanned: 0, spansCommitted: 0, spansResumed: 0, shardsUnplanned: 0 };
-  return { ...workOf(record), ...none, runId: base, status: "nothing_new", verdict: null, output: sink.target };
-}
-
-/** Reports a run that was complete when the command came. Removes its files that killed commands have left. */
-export async function alreadyComplete(job: Job, sink: Sink, reporter: Reporter, run: RunSink): Promise<RunReport> {
-  await run.finish();
-  const rolledBack = isRolledBack(run.state) ? await rolledBackReport(job, sink, reporter.log, run.plan) : undefined;
-  return { ...unscored(sink, reporter, run), rolledBack };
 }
 
 /** A run with a verdict that holds it, or with a decision not to publish it. */
@@ -398,13 +352,6 @@ export async function reportDecided(opened: OpenedJob, run: RunSink, state: Deci
   await (isHeld ? reviewForReports(opened, run, verdict) : run.finish());
   const end = await decidedReport(opened, run, state, verdict);
   return { ...unscored(sink, reporter, run), ...end };
-}
-
-/** Refuses a pruned run, except with `--new-run`. @throws JobError PRUNED */
-export function refusePruned(job: Job, attempt: Attempt, pruned: Pruning): void {
-  if (!attempt.newRun) {
-    throw prunedError(pruned, newRunCommand(job, pruned.plan));
-  }
 }
 
 /**

@@ -23,7 +23,8 @@ import { twiceText } from "./plan/partitions.js";
 import type { Changes, PinnedTable, Plan, PlannedChecks, PlannedModel, RunId } from "./plan/plan.js";
 import { spanCount } from "./plan/spans.js";
 import { type SeenSchema, type SeenShards, readShards, refuseDrift, withTypesOf } from "./input.js";
-import { type BindingInput, bindFirstShard, both, loadEngine, openPinnedModel, pinnedTokenizers } from "./model.js";
+import { type BindingInput, bindFirstShard, both, loadEngine } from "./model.js";
+import { openPinnedModel, pinnedTokenizers } from "./found-model.js";
 import {
   atKey,
   type OpenedJob,

@@ -25,7 +25,8 @@ import {
 } from "../flow/opened-job.js";
 import type { RunSink, StoredPlan, Sink } from "../targets/target.js";
 import { checkGolden, pinGolden, pinProfile } from "./checks.js";
-import { openPinnedModel, plannedModel, bindFirstShard, loadEngine } from "./model.js";
+import { openPinnedModel, plannedModel } from "./found-model.js";
+import { bindFirstShard, loadEngine } from "./model.js";
 import {
   listInput,
   listPublished,
@@ -39,8 +40,10 @@ import {
 } from "./input.js";
 import { type PlannedRuns, planRun, requireFitting, warnOfFolders, warnOfModel } from "./planning.js";
 import { runStep } from "./lifecycle/lifecycle.js";
-import { unfinishedErasure, checkRejects, decidedError, refusePruned } from "./conclude.js";
-import { checkPublished, checkResumable, hasOnlyFailed, latestRun, refuseElsewhere } from "./resume.js";
+import { unfinishedErasure, checkRejects, decidedError } from "./conclude.js";
+import { refusePruned } from "./idle.js";
+import { checkPublished, hasOnlyFailed, latestRun, refuseElsewhere } from "./resume.js";
+import { checkResumable } from "./score-run.js";
 import { spellOut } from "./hints.js";
 import { type RunState, runState } from "./state.js";
 import { comparedNights, enoughNights } from "../checks/check.js";

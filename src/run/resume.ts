@@ -1,5 +1,14 @@
+import { exitCodes, JobError } from "../base/errors.js";
+import type { Attempt, Job, Log, OpenedJob } from "../flow/opened-job.js";
 import type { JobSpec } from "../job/jobfile/job-spec.js";
-import type { Model } from "../models/places/place.js";
+import { modelUri } from "../job/jobfile/model-spec.js";
+import type { Listing } from "../sources/source.js";
+import type { Opening, RunSink, Sink, StoredPlan } from "../targets/target.js";
+import { isWhole, isWorkedOn, lastFailure } from "./attempt.js";
+import { digestsIfThere, type FoundDigests, tokenizerDifference } from "./found-model.js";
+import { newRunCommand } from "./hints.js";
+import type { LatestRun } from "./lifecycle/lifecycle.js";
+import { replacedBy } from "./lifecycle/published-run.js";
 import {
   compareListing,
   compareSpec,
@@ -11,26 +20,8 @@ import {
   touchHint,
 } from "./plan/compare.js";
 import type { PlannedShard } from "./plan/plan.js";
-import { shareOf, spanCount, type SpanRange } from "./plan/spans.js";
-import type { LatestRun } from "./lifecycle/lifecycle.js";
+import type { SpanRange } from "./plan/spans.js";
 import { prunedError } from "./lifecycle/pruned-run.js";
-import { replacedBy } from "./lifecycle/published-run.js";
-import type { OpenedJob, Job, Attempt, Log } from "../flow/opened-job.js";
-import type { Opening, RunSink, StoredPlan, Sink } from "../targets/target.js";
-import { modelUri } from "../job/jobfile/model-spec.js";
-import type { Listing } from "../sources/source.js";
-import { exitCodes, JobError } from "../base/errors.js";
-import { isWhole, isWorkedOn, lastFailure } from "./attempt.js";
-import { requireColumns, pinGolden, requirePinned } from "./checks.js";
-import { newRunCommand } from "./hints.js";
-import {
-  digestsIfThere,
-  digestsOf,
-  type FoundDigests,
-  openPinnedModel,
-  plannedModel,
-  tokenizerDifference,
-} from "./model.js";
 
 /* Whether a planned run may go on: spec, model and input are compared with its plan. */
 
@@ -53,34 +44,6 @@ export function pendingRows({ plan, spans }: Pick<RunSink, "plan" | "spans">, { 
     }
   }
   return rows;
-}
-
-/** What an attempt that resumes a run needs to know. */
-export interface Resumable {
-  /** undefined: no row is left to score, so that it is not needed. */
-  readonly model: Model | undefined;
-  readonly shardsUnplanned: number;
-}
-
-/**
- * Checks that spec, model, tokenizers, input, golden rows of an unfinished run are those of its plan.
- * @throws JobError PLAN_CHANGED, MODEL_CHANGED, INPUT_CHANGED (66), those of loading the model, and SPEC_INVALID for limits
- * that may have changed
- */
-export async function checkResumable(opened: OpenedJob, run: RunSink, listing: Listing): Promise<Resumable> {
-  const { job, sink, input, models, attempt, reporter } = opened;
-  const { plan } = run;
-  const share = attempt.steal ? { from: 0, to: spanCount(plan) } : shareOf(spanCount(plan), attempt.worker);
-  // Answers of a language model are counted, and compared, before the run is finished.
-  const isIdle = plan.request.prompt === undefined && pendingRows(run, share) === 0;
-  checkSpec(job, sink, run); // before the model is loaded, so that a change is reported at once
-  requireColumns(job, plan.contract);
-  const planned = plannedModel(job.spec, plan);
-  const model = isIdle ? undefined : (await openPinnedModel(job, models, planned)).model;
-  const digests = model === undefined ? await digestsIfThere(job, models, planned) : digestsOf(model);
-  const shardsUnplanned = checkPins(job, sink, reporter.log, run, { listed: listing.shards, ...digests });
-  requirePinned(plan, isIdle ? undefined : await pinGolden(job, input, attempt.signal));
-  return { model, shardsUnplanned };
 }
 
 /**

@@ -1,67 +1,16 @@
-import type { JobSpec } from "../job/jobfile/job-spec.js";
-import { versionText } from "./plan/lake-tables.js";
-import { count } from "../base/shown-numbers.js";
-import type { Engine, ServerTraffic } from "../models/engine.js";
-import type { Decoder } from "../formats/format.js";
-import type { Model } from "../models/places/place.js";
-import { compareTargets, reuseShards } from "./plan/compare.js";
+import { type Damage, firstError, JobError, messageOf, orError } from "../base/errors.js";
+import type { Attempt, ChainPosition, Input, OpenedJob } from "../flow/opened-job.js";
+import type { AttemptRecord } from "../report/attempt-record.js";
+import type { RunReport } from "../report/report.js";
+import type { RunSink, StoredPlan } from "../targets/target.js";
+import { recordingFailure, recordLateness, runFacts } from "./attempt.js";
+import { spellOut, unfinishedLines, unfinishedRuns } from "./hints.js";
+import { alreadyComplete, nothingNew, refusePruned } from "./idle.js";
+import { listInput, listPublished, withInput } from "./input.js";
+import { runStep } from "./lifecycle/lifecycle.js";
 import { nextRunId, splitRunId } from "./plan/identity.js";
 import type { Changes, Plan, RunId } from "./plan/plan.js";
-import { shareOf, spanCount, type SpanRange, spansOf, spansToSteal } from "./plan/spans.js";
-import { runStep, type RunStep, supersededBy } from "./lifecycle/lifecycle.js";
-import { rowsOf } from "./lifecycle/span-record.js";
-import type { EngineInfo, AttemptRecord } from "../report/attempt-record.js";
-import type { RunReport, ServerReport, SpendingReport } from "../report/report.js";
-import { type BatchSizer, measureEngine, treesText } from "../flow/batch-size.js";
-import type { Attempt, ChainPosition, Input, Log, OpenedJob } from "../flow/opened-job.js";
-import { pendingRanges } from "../flow/read.js";
-import { openSpanScorer, type ScoringOptions } from "../flow/score.js";
-import type { RunSink, StoredPlan, Sink } from "../targets/target.js";
-import type { Listing } from "../sources/source.js";
-import { assertNever, type Damage, firstError, JobError, messageOf, orError } from "../base/errors.js";
-import { attemptFacts, isWhole, recordBegun, recordingFailure, recordLateness, runFacts } from "./attempt.js";
-import { aggregatesOf, checkGolden, requirePinned } from "./checks.js";
-import {
-  alreadyComplete,
-  checkRejects,
-  conclude,
-  nothingNew,
-  publishApproved,
-  refusePruned,
-  reportDecided,
-  unlessDiscarded,
-  approveErasure,
-  refusePlannedErasure,
-  unfinishedErasure,
-  isRefusal,
-} from "./conclude.js";
-import { spellOut, unfinishedLines, unfinishedRuns } from "./hints.js";
-import {
-  listInput,
-  listPlanned,
-  listPublished,
-  warnOfUnmatched,
-  withInput,
-  mayNotBeReady,
-  readShards,
-  verifyingInput,
-} from "./input.js";
-import { beginLoading, both, digestsOf, type LoadingEngine, modelOfPlan, openPinnedModel } from "./model.js";
-import { askAhead, beginPaying, spendingReport } from "./paid.js";
-import { planRun } from "./planning.js";
-import {
-  checkPins,
-  checkPublished,
-  checkResumable,
-  checkSpec,
-  hasOnlyFailed,
-  latestRun,
-  pendingRows,
-  refuseElsewhere,
-  type Resumable,
-} from "./resume.js";
-import { openReuse } from "./reuse.js";
-import { scoreWithSecond } from "./second-job.js";
+import { checkPublished, latestRun, refuseElsewhere } from "./resume.js";
 
 /**
  * Carries out a run: plans it or resumes it, scores the spans that are not committed, and finishes it. The same call
@@ -100,7 +49,7 @@ function damageOf({ newRun }: Attempt, record: AttemptRecord, error: unknown): D
   return newRun && error instanceof JobError && record.counts.spansCommitted === 0 ? error.damage : undefined;
 }
 
-async function abandon(opened: OpenedJob, runId: RunId, why: unknown): Promise<RunReport> {
+export async function abandon(opened: OpenedJob, runId: RunId, why: unknown): Promise<RunReport> {
   const { reporter } = opened;
   reporter.record.setReview(undefined); // the next run has none yet
   reporter.log.warn(`planning a new run in place of ${runId}: ${messageOf(why)}`);
@@ -108,7 +57,7 @@ async function abandon(opened: OpenedJob, runId: RunId, why: unknown): Promise<R
 }
 
 /** Starts the run after a run. @param state what became of that one: "was discarded" @param held that run, whose place it takes */
-function startAfter(
+export function startAfter(
   opened: OpenedJob,
   { plan: { runId } }: RunSink,
   state: string,
@@ -127,7 +76,7 @@ function startAfter(
 async function startRun(asked: OpenedJob, runId: RunId, held?: RunSink): Promise<RunReport> {
   const opened = { ...asked, input: await readableInput(asked) };
   const { job, sink, input, models, attempt, reporter } = opened;
-  const { log, record } = reporter;
+  const { log } = reporter;
   recordLateness(sink, attempt, reporter, runId);
   const others = await unfinishedRuns(job, sink);
   const notBegun = others.filter((other) => attempt.runsOfCommand?.has(splitRunId(other.runId).base) !== true);
@@ -135,65 +84,27 @@ async function startRun(asked: OpenedJob, runId: RunId, held?: RunSink): Promise
     log.warn(line);
   }
 
-  let first: Pick<Changes, "from" | "to"> | undefined;
-  const ended = await withInput<RunReport | undefined>(opened, async (listing) => {
+  const begun = await withInput(opened, async (listing) => {
     if (input.chain !== undefined && listing.shards.length === 0) {
-      return nothingNew(job, sink, reporter);
+      return { report: nothingNew(job, sink, reporter) };
     }
-    warnOfUnmatched(log, listing);
-    const resolved = await openPinnedModel(job, models);
-    await using decoder = await input.openDecoder(listing.folders);
-    const listed = listing.shards;
-    const shards = mayNotBeReady(job.spec, listed) ? await readShards(opened, decoder, listed) : undefined;
-    await using loading = beginLoading(models, { listing, model: resolved.model });
-    const { table, changes } = listing;
-    const planning = { runId, shards, listed, table, changes, resolved, decoder, engine: loading.engine };
-    const { plan } = await planRun(opened, planning);
-    // Before the plan is stored: a run that was never planned may be repeated with another model or file.
-    await checkGolden(opened, { plan, engine: await loading.engine });
-    await (input.chain?.to === null ? sink.makePlace(plan) : undefined);
-    first = await claimRange(input.chain, attempt, plan);
-    if (first !== undefined) {
-      return undefined;
-    }
-    const stored = await storePlan(sink, attempt, plan, held);
-    if (stored.plan.runId === held?.plan.runId) {
-      return undefined;
-    }
-
-    // Another attempt may have stored its plan first; that plan counts.
-    refusePlannedErasure(stored.plan);
-    requirePinned(stored.plan, plan.checks?.golden);
-    const shardCount = count(plan.input.shards.length, "shard");
-    const spans = `${count(spanCount(plan), "span")} of up to ${count(plan.commitRows, "row")}`;
-    const of = table === undefined ? "" : ` of table ${table.uri}, ${versionText(table)}`;
-    log.info(`planned run ${plan.runId}: ${count(plan.input.rows, "row")} of ${shardCount}${of}, in ${spans}`);
-    const run = await sink.open({ ...stored, plan: reuseShards(stored.plan, plan.input.shards) });
-    record.setRun(runFacts(run));
-    return await recordingFailure(sink, attempt, run, async () => {
-      checkSpec(job, sink, run);
-      const model = await modelOfPlan(job, models, run.plan, resolved.model);
-      await using reloading =
-        model === resolved.model ? undefined : await reload(opened, run.plan, { listing, model, before: loading });
-      const counted = await listPlanned(job, input, run.plan, listing);
-      const shardsUnplanned = checkPins(job, sink, log, run, { listed: counted.shards, ...digestsOf(model) });
-      // The run that this command was to open is there: it is not to open another one after it.
-      const step = runStep(latestRun(run), false);
-      if (step.kind === "compare with plan") {
-        return await alreadyComplete(job, sink, reporter, run); // the other attempt has completed it
-      }
-      if (step.kind !== "score") {
-        return await takeStep(opened, run, step);
-      }
-      const engine = await (reloading ?? loading).engine;
-      return await scoreAndFinish(opened, run, { engine, decoder, shardsUnplanned, digests: digestsIn(plan) });
-    });
+    models.prepare();
+    const { planAndScore } = await import("./score-run.js"); // which loads much that the ends above do not need
+    return await planAndScore(opened, runId, listing, held);
   });
-  if (ended === undefined && first !== undefined && input.chain !== undefined) {
-    log.info("another attempt has planned which rows this run reads: planning those");
-    return await startRun({ ...opened, input: { ...input, chain: { ...input.chain, ...first } } }, runId, held);
+  if (begun === "approved") {
+    return await takeUp(opened, held as StoredPlan);
   }
-  return ended ?? (await takeUp(opened, held as StoredPlan));
+  if ("report" in begun) {
+    return begun.report;
+  }
+  const { chain } = input;
+  log.info("another attempt has planned which rows this run reads: planning those");
+  return await startRun(
+    { ...opened, input: { ...input, chain: chain === undefined ? chain : { ...chain, ...begun.range } } },
+    runId,
+    held,
+  );
 }
 
 /** The input of a new run: that of a chain is all rows if its range cannot be read any more. */
@@ -215,7 +126,7 @@ async function readableInput({ job, sink, input, attempt, reporter }: OpenedJob)
 }
 
 /** Stores what a run of a chain reads, unless that is known. Returns what is stored, if these are other rows. */
-async function claimRange(
+export async function claimRange(
   chain: ChainPosition | undefined,
   { dateMs, writer }: Attempt,
   { input: { changes } }: Plan,
@@ -249,48 +160,8 @@ async function requireRange({ input: { chain }, attempt }: OpenedJob, { plan }: 
   }
 }
 
-/**
- * Stores a plan. If it takes the place of a held run, that is decided with it, and the first decision counts: the held
- * run can be approved until then. Returns the plan of that run if it was.
- */
-async function storePlan(
-  sink: Sink,
-  { actingUser, dateMs }: Attempt,
-  plan: Plan,
-  held: StoredPlan | undefined,
-): Promise<StoredPlan> {
-  if (held === undefined) {
-    return await sink.create(plan);
-  }
-  const decision = supersededBy(plan.runId, { by: actingUser(), at: new Date(dateMs()).toISOString() });
-  return await sink.create(plan, { runId: held.plan.runId, decision });
-}
-
-/** Digests of shards by URI, as far as planning computed them. */
-function digestsIn({ input }: Plan): ReadonlyMap<string, string> {
-  return new Map(input.shards.flatMap(({ uri, sha256 }) => (sha256 === undefined ? [] : [[uri, sha256]])));
-}
-
-/** Loads the model of the stored plan in place of the one that this attempt has planned with, and checks it. */
-async function reload(
-  opened: OpenedJob,
-  plan: Plan,
-  tools: { readonly listing: Listing; readonly model: Model; readonly before: LoadingEngine },
-): Promise<LoadingEngine> {
-  const { models } = opened;
-  await tools.before[Symbol.asyncDispose](); // a process can have one session on a GPU at most
-  const loading = beginLoading(models, tools);
-  try {
-    await checkGolden(opened, { plan, engine: await loading.engine });
-    return loading;
-  } catch (error) {
-    await loading[Symbol.asyncDispose]();
-    throw error;
-  }
-}
-
 async function takeUp(opened: OpenedJob, stored: StoredPlan): Promise<RunReport> {
-  const { job, sink, input, attempt, reporter } = opened;
+  const { job, sink, input, models, attempt, reporter } = opened;
   reporter.record.setRun(runFacts(stored));
   const run = await sink.open(stored);
   recordLateness(sink, attempt, reporter, run.plan.runId);
@@ -300,9 +171,11 @@ async function takeUp(opened: OpenedJob, stored: StoredPlan): Promise<RunReport>
     }
     const step = runStep(latestRun(run), attempt.newRun);
     if (step.kind !== "score" && step.kind !== "compare with plan") {
-      return await takeStep(opened, run, step);
+      return await (await import("./score-run.js")).takeStep(opened, run, step);
     }
     if (step.kind === "score") {
+      models.prepare();
+      const { resumeScoring } = await import("./score-run.js");
       const scoring = resumeScoring(opened, run);
       const report = await (attempt.newRun ? orChangedInput(scoring) : scoring);
       return report instanceof JobError ? await abandon(opened, run.plan.runId, report) : report;
@@ -322,209 +195,4 @@ async function orChangedInput<T>(scoring: Promise<T>): Promise<T | JobError> {
     }
     throw thrown;
   });
-}
-
-/** Scores what is left of a run; or opens the next run if its plan no longer holds, and that was asked for. */
-async function resumeScoring(opened: OpenedJob, run: RunSink): Promise<RunReport> {
-  const { job, sink, input, models, attempt, reporter } = opened;
-  const { plan } = run;
-  let listing: Listing;
-  let resumable: Resumable;
-  try {
-    listing = await listInput(job, input, plan);
-    resumable = await checkResumable(opened, run, listing);
-  } catch (thrown) {
-    const error = firstError(thrown);
-    const isChange = error instanceof JobError && error.exitCode === 66;
-    if (isChange && (attempt.newRun || (await hasOnlyFailed(job.spec, sink, attempt, run)))) {
-      return await abandon(opened, plan.runId, error);
-    }
-    throw error;
-  }
-
-  reporter.log.info(`resuming run ${plan.runId}: ${run.spans.size} of ${count(spanCount(plan), "span")} committed`);
-  const { model, shardsUnplanned } = resumable;
-  if (model === undefined) {
-    return await finishIdleRun(opened, run, shardsUnplanned);
-  }
-  await (run.spans.size === 0 ? recordBegun(sink, attempt, plan.runId) : undefined);
-  await using loading = beginLoading(models, { listing, model });
-  await using decoder = await input.openDecoder(listing.folders);
-  const engine = await loading.engine;
-  await checkGolden(opened, { plan, engine });
-  return await scoreAndFinish(opened, run, { decoder, engine, shardsUnplanned, digests: new Map() });
-}
-
-async function takeStep(
-  opened: OpenedJob,
-  run: RunSink,
-  step: Exclude<RunStep, { kind: "score" | "compare with plan" }>,
-): Promise<RunReport> {
-  const { job } = opened;
-  switch (step.kind) {
-    case "refuse":
-      throw unfinishedErasure(job, run.plan);
-    case "report":
-      return await reportDecided(opened, run, step.state);
-    case "open next":
-      return await startAfter(opened, run, step.why, step.inItsPlace ? run : undefined);
-    case "publish":
-      return await publish(opened, run, step);
-    default:
-      return assertNever(step);
-  }
-}
-
-/**
- * Publishes an approved run, or an erasure whose rows are all there. With `--new-run`, the next run also replaces a run
- * whose rows the target refuses, or whose target the spec has changed: from then on, no attempt can publish that run.
- */
-async function publish(
-  opened: OpenedJob,
-  run: RunSink,
-  { approve, opensNext }: Extract<RunStep, { kind: "publish" }>,
-): Promise<RunReport> {
-  const { sink, attempt } = opened;
-  const { runId, target } = run.plan;
-  if (approve) {
-    await approveErasure(sink, run);
-  }
-  const differences = compareTargets(target, sink.planTarget).lines;
-  if (attempt.newRun && differences.length > 0) {
-    return await abandon(opened, runId, differences.join("; "));
-  }
-  const publishing = (): Promise<RunReport> => publishApproved(opened, run);
-  const report = await (attempt.newRun ? orError(publishing, isRefusal) : publishing());
-  if (report instanceof JobError) {
-    return await abandon(opened, runId, report);
-  }
-  return opensNext ? await startAfter(opened, run, "was approved") : report;
-}
-
-interface ScoringParts {
-  readonly decoder: Decoder;
-  readonly engine: Engine;
-  readonly shardsUnplanned: number;
-  /** Digests by URI that this attempt computed while it planned; empty without `input.verify: full`. */
-  readonly digests: ReadonlyMap<string, string>;
-}
-
-/**
- * Scores the uncommitted spans of this worker's share, and finishes the run if all spans are committed then. Stops at the
- * next commit if a person discards the run.
- */
-function scoreAndFinish(opened: OpenedJob, run: RunSink, parts: ScoringParts): Promise<RunReport> {
-  const { job, sink, models, attempt, reporter, queries } = opened;
-  const { decoder, engine, shardsUnplanned, digests } = parts;
-  const { plan } = run;
-  return unlessDiscarded(opened, run, shardsUnplanned, async () => {
-    const verifying =
-      job.spec.input.verify === "full"
-        ? { ...opened, input: verifyingInput(opened.input, attempt.signal, reporter.log, { plan, decoder, digests }) }
-        : opened;
-    const share = shareOf(spanCount(plan), attempt.worker);
-    recordLateness(sink, attempt, reporter, plan.runId);
-    takeUpRejects(job.spec, reporter.log, run);
-    const { batch_size: batchSize } = job.spec.engine;
-    const [writer, measured] = await both(
-      run.begin(attemptFacts(job.spec, attempt, engine.provider)),
-      measureEngine(models.batchLimits, reporter.log, plan, { engine, rows: pendingRows(run, share), batchSize }),
-    );
-    attempt.signal.throwIfAborted();
-    await using paying = await beginPaying(sink, attempt, reporter.log, { engine, run });
-    reporter.record.startScoring(engineFacts(engine, measured.sizer));
-    await askAhead(verifying, { run, engine, decoder, share });
-    await using aggregates = await aggregatesOf(job, queries, plan);
-    await scoreShares(verifying, run, { writer, decoder, engine, ...measured, aggregates, share });
-    await paying?.settle();
-    await scoreWithSecond(opened, run, runJob);
-    return await conclude(opened, run, shardsUnplanned);
-  });
-}
-
-/** Finishes the run if all spans are committed. Needs neither model nor shards, which may be gone. */
-function finishIdleRun(opened: OpenedJob, run: RunSink, shardsUnplanned: number): Promise<RunReport> {
-  const { job, attempt, reporter } = opened;
-  return unlessDiscarded(opened, run, shardsUnplanned, async () => {
-    takeUpRejects(job.spec, reporter.log, run);
-    // Nothing will be committed, so that no part will name a provider.
-    await run.begin(attemptFacts(job.spec, attempt, "none"));
-    reporter.record.startScoring();
-    await (isWhole(run) ? undefined : run.refresh());
-    await scoreWithSecond(opened, run, runJob);
-    return await conclude(opened, run, shardsUnplanned);
-  });
-}
-
-/** Checks the rejected rows of earlier attempts before anything is scored. */
-function takeUpRejects(spec: JobSpec, log: Log, run: RunSink): void {
-  checkRejects(spec, run);
-  const { rejected } = rowsOf(run.spans);
-  if (spec.on_bad_row === "fail" && rejected > 0) {
-    const rows = count(rejected, "row");
-    log.warn(`${rows} stay rejected: an earlier attempt with on_bad_row: reject committed them`);
-  }
-}
-
-/** Scores this worker's share, then, with `--steal`, spans that other workers have not committed. */
-async function scoreShares(
-  opened: OpenedJob,
-  run: RunSink,
-  { share, ...tools }: Omit<ScoringOptions, "plan" | "reuse"> & { readonly share: SpanRange },
-): Promise<void> {
-  const { attempt, reporter } = opened;
-  const { progress, log } = reporter;
-  const { worker, steal, signal } = attempt;
-  const { plan } = run;
-  const spans = spanCount(plan);
-  const reuse = await openReuse(opened, { run, share });
-  await using scorer = openSpanScorer(opened, { plan, reuse, ...tools });
-  const score = async (range: SpanRange): Promise<void> => {
-    await scorer.score(pendingRanges(spansOf(plan), run.spans, range), rowsOf(run.spans).rejected);
-    const missing = pendingRows(run, range);
-    if (missing > 0) {
-      const came = `all rows of spans ${range.from} to ${range.to - 1} came`;
-      throw new Error(`${came}, and ${missing} of them are not committed`);
-    }
-  };
-
-  progress.start(pendingRows(run, share));
-  try {
-    await score(share);
-    while (worker.count > 1) {
-      await run.refresh();
-      const next = steal ? spansToSteal(spans, run.spans, worker) : undefined;
-      if (next === undefined) {
-        return;
-      }
-      signal.throwIfAborted();
-      log.info(`taking over spans ${next.from} to ${next.to - 1}`);
-      await score(next);
-    }
-  } finally {
-    progress.stop();
-  }
-}
-
-function engineFacts({ provider, concurrency, local, traffic, paid }: Engine, sizer: BatchSizer): EngineInfo {
-  const { missing = [], sessions = concurrency } = local ?? {};
-  const trees = (): string | null => treesText(local?.trees() ?? { kind: "none" });
-  const server = traffic === undefined ? undefined : (): ServerReport => serverReport(traffic);
-  const spending = paid === undefined ? undefined : (): SpendingReport => spendingReport(paid.spending);
-  return { provider, missing, sessions, trees, batchRows: () => sizer.rows, server, spending };
-}
-
-function serverReport({ requests, retries, inFlight: mostInFlight, servers, ...traffic }: ServerTraffic): ServerReport {
-  const urls = servers.map((server) => ({
-    url: server.url,
-    requests: server.requests,
-    failures: server.failures,
-    mostInFlight: server.inFlight,
-    latencyMs: latencyOf(server),
-  }));
-  return { requests, retries, mostInFlight, latencyMs: latencyOf(traffic), urls };
-}
-
-function latencyOf({ latencyMs }: Pick<ServerTraffic, "latencyMs">): ServerReport["latencyMs"] {
-  return { p50: latencyMs(0.5), p95: latencyMs(0.95), p99: latencyMs(0.99) };
 }

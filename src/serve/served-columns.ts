@@ -1,8 +1,13 @@
 import { nullColumn } from "../columns/columns.js";
 import { type Column, type ColumnType, layoutOf, type NamedColumn, showType } from "../columns/types.js";
 import { allocate, type Values } from "../columns/values.js";
-import type { ColumnRef, Contract, InputBinding } from "../models/binding/contract.js";
-import { boundColumns, featureColumns } from "../models/binding/contract.js";
+import {
+  boundColumns,
+  type ColumnRef,
+  type Contract,
+  featureColumns,
+  withColumns,
+} from "../models/binding/contract.js";
 import { isCalendarDate } from "../run/plan/identity.js";
 import { floorThousands } from "../columns/value-text.js";
 import { assertNever, JobError } from "../base/errors.js";
@@ -58,7 +63,7 @@ export function servedContract(planned: Contract): ServedContract {
   const { expressions } = planned;
   const contract: Contract = {
     ...planned,
-    inputs: planned.inputs.map(ofRequest),
+    inputs: planned.inputs.map((binding) => withColumns(binding, inRequest)),
     passthrough: planned.passthrough.map(({ column, source }) => ({ column, source: inRequest(source) })),
     expressions: expressions === null ? null : { ...expressions, folders: [] },
     lineage: undefined,
@@ -66,21 +71,6 @@ export function servedContract(planned: Contract): ServedContract {
     numbered: true, // says which row of the request each is
   };
   return { contract, columns: [...columns.values()] };
-}
-
-function ofRequest(binding: InputBinding): InputBinding {
-  switch (binding.kind) {
-    case "matrix":
-      return { ...binding, columns: binding.columns.map(inRequest) };
-    case "list":
-    case "padded":
-    case "text":
-      return { ...binding, column: inRequest(binding.column) };
-    case "mask":
-      return binding;
-    default:
-      return assertNever(binding);
-  }
 }
 
 function inRequest(ref: ColumnRef): ColumnRef {

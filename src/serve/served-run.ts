@@ -3,7 +3,7 @@ import type { Engine } from "../models/engine.js";
 import { JobError, messageOf, orError } from "../base/errors.js";
 import { openSecondJob, openSecondRun } from "../run/second-job.js";
 import { checkGolden } from "../run/checks.js";
-import { openPinnedModel, plannedModel } from "../run/model.js";
+import { openPinnedModel, plannedModel } from "../run/found-model.js";
 import type { Plan } from "../run/plan/plan.js";
 import { type Batcher, createBatcher } from "./batcher.js";
 import type { NamedColumn } from "../columns/types.js";

@@ -45,6 +45,8 @@ const bodiesAtOnce = 16;
 /** A client that sends nothing, or little, is cut off. */
 const [headersMs, requestMs] = [10_000, 30_000];
 const mostDeadlineMs = 3_600_000;
+/** Connections that are open so long after a signal are cut: their clients send too slowly. */
+const drainMs = 4000;
 
 /** Starts to listen. @throws JobError USAGE for an address that cannot be listened on */
 export async function openHttpServer(options: HttpOptions): Promise<HttpServer> {
@@ -66,12 +68,12 @@ export async function openHttpServer(options: HttpOptions): Promise<HttpServer> 
   const bodyOf = async (request: IncomingMessage): Promise<Uint8Array<ArrayBuffer>> => {
     const { "content-length": given, "content-encoding": encoding } = request.headers;
     const most = spec.max_bytes;
-    const tooLarge = new RequestError(413, `the body has more than ${most} bytes`);
+    const tooLarge = (): RequestError => new RequestError(413, `the body has more than ${most} bytes`);
     if (encoding !== undefined && encoding !== "identity") {
       throw new RequestError(415, `a body that is encoded as ${encoding} is not taken`);
     }
     if (Number(given ?? 0) > most) {
-      throw tooLarge;
+      throw tooLarge();
     }
     const chunks: Buffer[] = [];
     let length = 0;
@@ -80,7 +82,7 @@ export async function openHttpServer(options: HttpOptions): Promise<HttpServer> 
         length += chunk.length;
         bodyBytes += chunk.length;
         if (length > most) {
-          throw tooLarge;
+          throw tooLarge();
         }
         if (bodyBytes > most * bodiesAtOnce) {
           throw new RequestError(503, "too many bodies are being read");
@@ -97,6 +99,14 @@ export async function openHttpServer(options: HttpOptions): Promise<HttpServer> 
     const run = current();
     if (run === undefined || isDraining) {
       throw new RequestError(503, isDraining ? "the server is stopping" : "no published run is loaded yet");
+    }
+    return run;
+  };
+  /** Refuses a request before its body is parsed where it would be refused after it. @throws RequestError 503 */
+  const admitting = (): ServedRun => {
+    const run = served();
+    if (run.rowsByKey === undefined && run.batcher.waitingRows >= spec.queue) {
+      throw new RequestError(503, `${run.batcher.waitingRows} rows wait for the model`);
     }
     return run;
   };
@@ -131,14 +141,15 @@ export async function openHttpServer(options: HttpOptions): Promise<HttpServer> 
   };
   const posted: Readonly<Record<string, (request: IncomingMessage, deadlineMs: number) => Promise<Answer>>> = {
     async "/predict"(request, deadlineMs) {
-      const body = parsed(await bodyOf(request));
-      const run = served();
+      const bytes = await bodyOf(request);
+      const run = admitting();
+      const body = parsed(bytes);
       const text = await run.use(() => predict(run, body, { spec, metrics, deadlineMs }));
       return { status: 200, body: text, headers: { "content-type": "application/json" } };
     },
     async [`${model}/infer`](request, deadlineMs) {
       const body = await bodyOf(request);
-      const run = served();
+      const run = admitting();
       const length = request.headers["inference-header-content-length"];
       const jsonLength = typeof length === "string" ? length : null;
       const { rows, ...made } = await run.use(() =>
@@ -210,7 +221,9 @@ export async function openHttpServer(options: HttpOptions): Promise<HttpServer> 
         server.close(resolve);
       });
       server.closeIdleConnections();
+      const cut = setTimeout(() => server.closeAllConnections(), drainMs);
       await closed;
+      clearTimeout(cut);
     },
   };
 }
@@ -258,8 +271,5 @@ function send(
     "content-length": length,
     ...((isCut || isLast) && { connection: "close" }),
   });
-  for (const chunk of request.method === "HEAD" ? [] : chunks) {
-    response.write(chunk);
-  }
-  response.end();
+  response.end(request.method === "HEAD" ? undefined : chunks.length === 1 ? chunks[0] : Buffer.concat(chunks));
 }

@@ -203,8 +203,8 @@ postgres.describe("a new run over a run whose table was emptied", () => {
       return (await readFile(trace, "utf8")).trimEnd().split("\n");
     };
     const all = killsOf(await traced());
-    // The short form: each eighth one, the last among them. They are before and in COMMITs.
-    const kills = all.filter((_, index) => torture || (all.length - 1 - index) % 8 === 0);
+    // The short form: each sixth one, the last among them. They are before and in COMMITs.
+    const kills = all.filter((_, index) => torture || (all.length - 1 - index) % 6 === 0);
     expect(kills.length).toBeGreaterThan(2);
     const ends = new Set<number | null>();
     const how = { limit: parallelKills, name: (moment: string) => `killed ${moment}` };

@@ -1,9 +1,12 @@
 import { join } from "node:path";
+import type { DuckDBListValue } from "@duckdb/node-api";
 import { expect, test } from "vitest";
 import { expectEnd, projectFolder, runHere } from "../support/cli.js";
 import { type Fixture, fixtures, scratch, writeSpec } from "../support/job.js";
 import { outputRows } from "../support/output.js";
+import { readRows } from "../support/parquet.js";
 import { jsonRows, startServing } from "../support/serve.js";
+import { textJob, textsFile } from "../support/text-job.js";
 import { fixtureNamed } from "../support/world.js";
 
 /** Models whose predictions are the same in a batch of any size. */
@@ -74,4 +77,20 @@ test("a server computes input.columns, and says of a row that input.where leaves
   const response = await server.post("/predict", `{"rows":[${rows[0]},${left}]}`);
   expect(response.status).toBe(422);
   expect(await response.json()).toMatchObject({ rows: [{ row: 1, reason: "filtered" }] });
+});
+
+test("a server makes tokens of texts as the batch does, of whatever length the others are", async () => {
+  const { spec, out } = await textJob(scratch.path, { serve: { port: 0 } });
+  await expectEnd(runHere(["run", spec]), 0);
+  const batch = new Map((await outputRows(out)).map(({ id, embedding }) => [Number(id), embedding as DuckDBListValue]));
+  const texts = await readRows(textsFile);
+  const server = await startServing(spec);
+  const rows = texts.map(({ id, body }) => ({ id: Number(id), body }));
+  const served = [...(await server.predict(rows.slice(0, 1))), ...(await server.predict(rows.slice(1)))];
+  expect(served).toHaveLength(batch.size);
+  for (const { id, embedding } of served) {
+    const due = batch.get(Number(id))?.items ?? [];
+    const farthest = Math.max(...(embedding as number[]).map((value, index) => Math.abs(value - Number(due[index]))));
+    expect(farthest, String(id)).toBeLessThanOrEqual(1e-5);
+  }
 });

@@ -109,7 +109,7 @@ test("more rows or bytes than the limits are answered 413", async () => {
 });
 
 test("a request whose deadline passes while it waits is answered 504, one that finds too many rows waiting 503", async () => {
-  const server = await served({ batch: { rows: 100, wait: "2s" }, queue: 2 });
+  const server = await served({ batch: { rows: 100, wait: "5s" }, queue: 2 });
   const late = server.post("/predict", one, { "x-timeout-ms": "100" });
   expect((await late).status).toBe(504);
   const waiting = server.post("/predict", { rows: [...one.rows, ...one.rows] });
@@ -120,7 +120,7 @@ test("a request whose deadline passes while it waits is answered 504, one that f
 });
 
 test("SIGTERM answers the requests that came, and ends with 143", async () => {
-  const server = await served({ batch: { rows: 100, wait: "1s" } });
+  const server = await served({ batch: { rows: 100, wait: "3s" } });
   const waiting = server.post("/predict", one);
   await until(async () => /queue_rows\{batch_job="small"\} 1\n/.test(await (await server.get("/metrics")).text()));
   server.child.kill("SIGTERM");

@@ -3,8 +3,8 @@ import { errnoOf, isCertificateError, isTlsProtocolError, JobError, messageOf } 
 import { connectionErrors, type RetryTools, tryAgain, type RetryVerdict } from "../retry.js";
 import { strictText } from "../texts.js";
 import { writeAll } from "../write-all.js";
+import type { FindProxy } from "./proxies.js";
 import {
-  type FindProxy,
   type OpenResponse,
   readBody,
   RefusingProxyError,

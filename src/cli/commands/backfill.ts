@@ -122,7 +122,7 @@ async function runBackfill(specPath: string, options: BackfillOptions, io: SafeI
           record: begun,
           sharedModels,
           jobsAtOnce: order.parallel,
-          progress: order.parallel > 1 ? silentProgress : chooseProgress(options, logLine, io.stderr.raw),
+          progress: order.parallel > 1 ? silentProgress : await chooseProgress(options, logLine, io.stderr.raw),
         });
         return await calling(about, deadline, () => runJob(opened));
       });

@@ -5,7 +5,9 @@ import { commandFor, openLoaded, recordOf } from "../../job/open.js";
 import { type JobOptions, readSpec } from "../../job/reading.js";
 import { calling, failedBy, reporting } from "../../job/reporting.js";
 import { findWorker } from "../../job/attempt.js";
-import type { EarlyThreads } from "../../models/onnx/early-threads.js";
+import { earlyThreads } from "../../models/onnx/early-threads.js";
+import { hasRoomForThreads, usableCores } from "../../job/machine.js";
+import { scoringWorker } from "../../job/threads/worker-threads.js";
 import type { AttemptInfo, AttemptRecord, RecordOptions } from "../../report/attempt-record.js";
 import { failureFields, reportFields, reportJson, reportText, type RunReport } from "../../report/report.js";
 import { runJob } from "../../run/run.js";
@@ -17,7 +19,7 @@ import { isObjectUri } from "../../job/jobfile/uri.js";
 import { JobError, exitCodes } from "../../base/errors.js";
 import { chooseProgress, createLog, type LogOptions } from "../logger.js";
 import type { SafeIo } from "../io.js";
-import { openProfile, type Profile } from "../profile.js";
+import type { Profile } from "../profile.js";
 import { abortOnSignals } from "../failure.js";
 
 export const runCommand: CommandLine = {
@@ -79,9 +81,9 @@ interface RunOptions extends JobOptions, LogOptions {
   readonly profile?: string;
 }
 
-async function run(spec: string, options: RunOptions, io: SafeIo, early?: EarlyThreads): Promise<void> {
+async function run(spec: string, options: RunOptions, io: SafeIo): Promise<void> {
   let record: AttemptRecord | undefined;
-  const report = await openAndRun(spec, options, io, early, (begun) => {
+  const report = await openAndRun(spec, options, io, (begun) => {
     record = begun;
   }).catch((error: unknown) => {
     if (options.json === true) {
@@ -113,7 +115,6 @@ async function openAndRun(
   spec: string,
   options: RunOptions,
   io: SafeIo,
-  early: EarlyThreads | undefined,
   onBegun: (record: AttemptRecord) => void,
 ): Promise<RunReport> {
   using stop = abortOnSignals(io, options);
@@ -127,7 +128,7 @@ async function openAndRun(
     allowOlder: options.allowOlder === true,
     limited: limitedRun(options),
   };
-  const progress = chooseProgress(options, (line) => log.info(line), io.stderr.raw);
+  const progress = await chooseProgress(options, (line) => log.info(line), io.stderr.raw);
   const whole = withProviders(await readSpec(spec, options), options.provider);
   const folder = dirname(resolve(spec));
   const about = (loaded: LoadedSpec, record: AttemptRecord): Omit<Parameters<typeof reporting>[0], "metricsPort"> => {
@@ -159,8 +160,12 @@ async function openAndRun(
   const reported = about(loaded, record);
   onBegun(record);
   return await reporting({ ...reported, metricsPort: options.metricsPort }, async (deadline) => {
-    await using openedProfile = await openProfile(options.profile, { spec: loaded.spec, folder, log });
+    await using openedProfile =
+      options.profile === undefined
+        ? undefined
+        : await (await import("../profile.js")).openProfile(options.profile, { spec: loaded.spec, folder, log });
     profile = openedProfile;
+    await using early = hasRoomForThreads() ? earlyThreads(scoringWorker, usableCores()) : undefined;
     const parts = { log, progress, signal: stop.signal, attempt, record, chain, early, profileFolder: profile?.folder };
     await using opened = await openLoaded(loaded, spec, parts);
     try {

@@ -33,7 +33,7 @@ async function serveJob(path: string, options: ServeCommandOptions, io: SafeIo):
   const loaded = await readSpec(path, options, { standIns: "all" });
   refuseChain(loaded, "serving", "serve a job that scores whole tables");
   const { spec } = loaded;
-  await using opened = await openLoaded(loaded, path, { log });
+  await using opened = await openLoaded(loaded, path, { log, signal: stop.signal }); // finds runs only
   await serve({
     job: spec.name,
     spec: { ...spec.serve, ...(options.port !== undefined && { port: options.port }) },

@@ -44,11 +44,7 @@ const share: z.ZodType<number> = z
   .transform((given) => Number.parseFloat(given) / 100);
 
 export const serve = z.strictObject({
-  host: text
-    .default("127.0.0.1")
-    .describe(
-      "Address to listen on. 0.0.0.0 takes requests from other machines: set `token`, or put it behind a proxy.",
-    ),
+  host: text.default("127.0.0.1").describe("Address to listen on; 0.0.0.0 takes requests from other machines."),
   port: countFrom(0, 65_535).default(8080).describe("Port to listen on; 0 takes a free one."),
   key: z
     .array(z.string())
@@ -92,7 +88,7 @@ export const serve = z.strictObject({
       key: text.describe("File of the private key, in PEM."),
     })
     .optional()
-    .describe("Serves HTTPS. The files are read when it starts."),
+    .describe("Serves HTTPS."),
 }) satisfies z.ZodType<ServeSpec>;
 
 interface ServedOutput extends TargetSpecs {

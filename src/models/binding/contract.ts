@@ -188,6 +188,22 @@ export function inputColumns(binding: InputBinding): readonly ColumnRef[] {
   }
 }
 
+/** The binding with other columns in the places of its own. */
+export function withColumns(binding: InputBinding, change: (column: ColumnRef) => ColumnRef): InputBinding {
+  switch (binding.kind) {
+    case "matrix":
+      return { ...binding, columns: binding.columns.map(change) };
+    case "list":
+    case "padded":
+    case "text":
+      return { ...binding, column: change(binding.column) };
+    case "mask":
+      return binding;
+    default:
+      return assertNever(binding);
+  }
+}
+
 /** The inputs that are read from shards, in their order. */
 export function decodedInputs({ inputs }: Pick<Projection, "inputs">): DecodedBinding[] {
   return inputs.filter((binding) => binding.kind !== "mask");

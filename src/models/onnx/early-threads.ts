@@ -4,6 +4,8 @@ import type { SessionProtocol } from "./protocol.js";
 
 /** Threads that load ONNX Runtime and then wait for a model. */
 export interface EarlyThreads extends AsyncDisposable {
+  /** Starts them, the first time that it is called. */
+  start(): void;
   /** How many threads are still waiting. */
   readonly count: number;
   /** Hands over a waiting thread, else a new one. The caller owns it from now on. */
@@ -14,23 +16,23 @@ export interface EarlyThreads extends AsyncDisposable {
 const mostThreads = 4;
 
 /**
- * Starts threads before the model is known, one for each other core, since loading takes a while. An unused thread does
- * not keep the process alive.
+ * Threads that start before the model is known, one for each other core, since loading takes a while. An unused thread
+ * does not keep the process alive.
  * @param entry the file that the threads run
  */
-export function startEarlyThreads(entry: URL, cores: number): EarlyThreads {
-  const count = Math.min(Math.max(1, cores - 1), mostThreads);
-  const waiting = new Map(
-    Array.from({ length: count }, () => {
-      const worker = startThread(entry);
-      worker.unref();
-      return [worker, untilExit(worker)];
-    }),
-  );
-  for (const [worker, end] of waiting) {
-    void end.then(() => waiting.delete(worker)); // starting another one reports why
-  }
+export function earlyThreads(entry: URL, cores: number): EarlyThreads {
+  const waiting = new Map<Worker, Promise<unknown>>();
+  let count = Math.min(Math.max(1, cores - 1), mostThreads);
   return {
+    start() {
+      for (; count > 0; count--) {
+        const worker = startThread(entry);
+        worker.unref();
+        const end = untilExit(worker);
+        waiting.set(worker, end);
+        void end.then(() => waiting.delete(worker)); // starting another one reports why
+      }
+    },
     get count() {
       return waiting.size;
     },

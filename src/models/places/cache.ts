@@ -1,6 +1,6 @@
 import { mkdir, readdir, readFile, rename, rm, stat, utimes, writeFile } from "node:fs/promises";
 import { dirname, join, normalize } from "node:path";
-import type { FindProxy } from "../../base/http/request.js";
+import type { FindProxy } from "../../base/http/proxies.js";
 import { parseJson } from "../../run/plan/parse-plan.js";
 import { errnoOf, JobError } from "../../base/errors.js";
 import type { RetryTools } from "../../base/retry.js";

@@ -9,7 +9,8 @@ import {
   retryAfterMs,
   withoutValues,
 } from "../../base/http/http.js";
-import type { FindProxy, ResponseHeaders, TlsSettings } from "../../base/http/request.js";
+import type { FindProxy } from "../../base/http/proxies.js";
+import type { ResponseHeaders, TlsSettings } from "../../base/http/request.js";
 import { fieldsOf } from "../../base/checks.js";
 import { JobError } from "../../base/errors.js";
 import { type RetryTools, tryAgain, type RetryVerdict } from "../../base/retry.js";

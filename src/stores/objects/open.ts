@@ -3,7 +3,7 @@ import type { StoreScheme } from "../../job/jobfile/uri.js";
 import { assertNever } from "../../base/errors.js";
 import type { GiveCredentials } from "./protocol.js";
 import type { S3Settings } from "./s3.js";
-import { type ObjectStore, openObjectStore, type RequestOptions } from "./store.js";
+import type { ObjectStore, RequestOptions } from "./store.js";
 
 /** A store, and how it is reached. It can be sent to another thread. */
 export interface StorePlace {
@@ -23,6 +23,7 @@ export async function openStoreAt(
 ): Promise<ObjectStore> {
   const { endpoint } = settings;
   const cloud = { ...options, endpoint, env: process.env };
+  const { openObjectStore } = await import("./store.js");
   switch (scheme) {
     case "s3":
       return (await import("./s3.js")).openS3Store({ ...options, settings, credentials });

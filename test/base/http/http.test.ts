@@ -9,7 +9,7 @@ import { join } from "node:path";
 import { gzipSync } from "node:zlib";
 import { describe, expect, test } from "vitest";
 import { type HttpAnswer, readJson, type HttpEndpoint, verdictOf } from "#src/base/http/http.js";
-import { proxiesOf } from "#src/base/http/request.js";
+import { proxiesOf } from "#src/base/http/proxies.js";
 import { JobError } from "#src/base/errors.js";
 import { refusalOf } from "../../support/faulty.js";
 import { placeWith } from "../../support/http-place.js";

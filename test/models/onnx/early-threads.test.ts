@@ -2,12 +2,12 @@ import { once } from "node:events";
 import { join } from "node:path";
 import { expect, test, vi } from "vitest";
 import { scoringWorker } from "#src/job/threads/worker-threads.js";
-import { startEarlyThreads } from "#src/models/onnx/early-threads.js";
+import { earlyThreads } from "#src/models/onnx/early-threads.js";
 import { openOnnxEngine } from "#src/models/onnx/engine.js";
 import { openModelFile } from "#src/models/places/model-file.js";
 import { projectFolder } from "../../support/cli.js";
 
-async function openEngine(early: ReturnType<typeof startEarlyThreads>) {
+async function openEngine(early: ReturnType<typeof earlyThreads>) {
   const model = await openModelFile(join(projectFolder, "fixtures/models/diabetes-mlp.onnx"));
   return await openOnnxEngine({
     model,
@@ -19,7 +19,8 @@ async function openEngine(early: ReturnType<typeof startEarlyThreads>) {
 }
 
 test("an engine takes threads that were started before, then others", async () => {
-  await using early = startEarlyThreads(scoringWorker, 2);
+  await using early = earlyThreads(scoringWorker, 2);
+  early.start();
   const take = vi.spyOn(early, "take");
 
   await using engine = await openEngine(early);
@@ -32,7 +33,8 @@ test("an engine takes threads that were started before, then others", async () =
 });
 
 async function countOf(cores: number): Promise<number> {
-  await using early = startEarlyThreads(scoringWorker, cores);
+  await using early = earlyThreads(scoringWorker, cores);
+  early.start();
   return early.count;
 }
 
@@ -41,7 +43,8 @@ test("a core is left for the thread that starts them, and there are some at most
 });
 
 test("an early thread that could not load its module is not used", async () => {
-  await using early = startEarlyThreads(new URL("file:///nowhere/at-all.js"), 2);
+  await using early = earlyThreads(new URL("file:///nowhere/at-all.js"), 2);
+  early.start();
   expect(early.count).toBe(1);
 
   await vi.waitFor(
@@ -56,7 +59,8 @@ test("an early thread that could not load its module is not used", async () => {
 });
 
 test("early threads that are not used end by themselves", async () => {
-  const early = startEarlyThreads(scoringWorker, 3);
+  const early = earlyThreads(scoringWorker, 3);
+  early.start();
   await early[Symbol.asyncDispose]();
   expect(early.count).toBe(0);
 });

@@ -1,6 +1,6 @@
 import { spawnSync } from "node:child_process";
 import { createCluster } from "@redis/client";
-import { rm } from "node:fs/promises";
+import { copyFile, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
@@ -181,6 +181,10 @@ describe.skipIf(missing !== undefined)(`publish.redis${skipped}`, () => {
     expect(lastJson(failed)["status"]).toBe("failed");
     expect(await outputRows(job.out)).toHaveLength(rows);
     await own.start();
+    await copyFile(job.shard(0), join(scratch.path, "in", "added.parquet"));
+    const changed = lastJson(await expectEnd(run(), 66)); // Redis comes first
+    await expectCurrent(own, changed["run_id"], job.out);
+    await own.ask("FLUSHALL");
     await rm(job.model);
     await rm(join(scratch.path, "in"), { recursive: true });
     const { run_id: runId, status } = lastJson(await expectEnd(run(), 0));

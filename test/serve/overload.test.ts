@@ -1,0 +1,51 @@
+import { readFile } from "node:fs/promises";
+import { expect, test } from "vitest";
+import { expectEnd, runHere } from "../support/cli.js";
+import { scratch, writeSpec } from "../support/job.js";
+import { startServing } from "../support/serve.js";
+import { torture } from "../support/torture.js";
+import { fixtureNamed } from "../support/world.js";
+
+/** Bytes that a process has in memory. */
+async function residentBytes(pid: number | undefined): Promise<number> {
+  const status = await readFile(`/proc/${pid}/status`, "utf8");
+  return Number(/^VmRSS:\s*(\d+)/m.exec(status)?.[1]) * 1024;
+}
+
+const seconds = torture ? 600 : 8;
+
+test(
+  "more requests than the model can answer are refused at once, and take no more memory",
+  async () => {
+    const spec = await writeSpec(scratch.path, fixtureNamed("sentences-mean"), {
+      serve: { port: 0, queue: 200, batch: { rows: 16 } },
+    });
+    await expectEnd(runHere(["run", spec]), 0);
+    const server = await startServing(spec);
+    const row = { id: 1, input_ids: [101, 102, 103], token_type_ids: [0, 0, 0] };
+    const body = JSON.stringify({ rows: Array.from({ length: 50 }, () => row) });
+
+    const tookMs: Record<number, number[]> = { 200: [], 503: [] };
+    const endMs = performance.now() + seconds * 1000;
+    let warmBytes = 0;
+    const lane = async (): Promise<void> => {
+      while (performance.now() < endMs) {
+        const sinceMs = performance.now();
+        const response = await server.post("/predict", body);
+        await response.arrayBuffer();
+        (tookMs[response.status] ??= []).push(performance.now() - sinceMs);
+        warmBytes ||= endMs - performance.now() < seconds * 600 ? await residentBytes(server.child.pid) : 0;
+      }
+    };
+    await Promise.all(Array.from({ length: 40 }, lane));
+
+    expect(Object.keys(tookMs)).toEqual(["200", "503"]);
+    const [answered, refused] = Object.values(tookMs).map((times) => {
+      expect(times.length).toBeGreaterThan(0);
+      return times.toSorted((one, other) => one - other)[times.length >> 1] ?? 0;
+    });
+    expect(refused).toBeLessThan(answered ?? 0);
+    expect((await residentBytes(server.child.pid)) - warmBytes).toBeLessThan(64 * 1024 * 1024);
+  },
+  (seconds + 60) * 1000,
+);
