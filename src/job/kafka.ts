@@ -38,7 +38,7 @@ interface TopicTools extends Tools {
 
 /** Opens the source of a topic's records. @param files the source of other files */
 export async function openTopic(
-  { brokers, topic, group, tls, sasl, registry, ...fields }: KafkaSpec,
+  { brokers, topic, group, tls, sasl, ...fields }: KafkaSpec,
   { path, max_mb: maxMb }: InputSpec["spool"],
   files: Source,
   tools: TopicTools,
@@ -54,7 +54,8 @@ export async function openTopic(
   });
   const root = spoolRoot(folder, path);
   const spool = openSpool({ root, writer, use: "in", isDead, maxBytes: maxMb * 1024 * 1024 });
-  const values = registry && (await openValues(registry, Object.keys(fields.columns), tools));
+  const { registry, columns } = fields;
+  const values = registry && (await openValues(registry, Object.keys(columns), tools));
   return topicSource(files, { topic, fields, values, cluster, group, spool, unpack, writeArrow: openArrowStream });
 }
 

@@ -494,6 +494,9 @@ describe.skipIf(missing !== undefined)(`runs with input.since of a topic${skippe
     await broker.act("send", "resumed", 0, values(400, 100));
     const other = await writeJob("resumed", since, { commit_rows: 50 }, { columns: { ...columns, ok: "text" } });
     expect(await run(other)).toMatchObject({ code: 66, report: { code: "PLAN_CHANGED" } });
+    const registry = { url: "http://127.0.0.1:1" };
+    const packed = await writeJob("resumed", since, { commit_rows: 50 }, { columns, registry });
+    expect(await run(packed)).toMatchObject({ code: 66, report: { code: "PLAN_CHANGED" } });
     await writeJob("resumed", since, { commit_rows: 50 });
     const resumed = await run(spec);
     expect(resumed, resumed.stderr).toMatchObject({ code: 0, report: { rows_planned: 400 } });

@@ -90,10 +90,15 @@ function checkColumns({ columns, headers = {} }: KafkaSpec, refuse: Refuse): voi
   }
 }
 
+/** What the columns of a topic's rows are made of. */
+export type TopicFields = Pick<KafkaSpec, "columns" | "headers" | "registry">;
+
 /** Columns of rows, and what each is of: when a run is continued, they must be the same. */
-export function fieldTexts({ columns, headers = {} }: Pick<KafkaSpec, "columns" | "headers">): Record<string, string> {
+export function fieldTexts({ columns, headers = {}, registry }: TopicFields): Record<string, string> {
+  const read = registry === undefined ? "" : ", by a registry's schemas";
+  const ofColumns = Object.entries(columns).map(([field, type]) => [field, `${type}${read}`] as const);
   const ofHeaders = Object.entries(headers).map(([field, header]) => [field, `header ${header}`] as const);
-  return { ...columns, ...Object.fromEntries(ofHeaders) };
+  return Object.fromEntries([...ofColumns, ...ofHeaders]);
 }
 
 /** `input.kafka` of a spec. */

@@ -1,6 +1,6 @@
 import { isUtf8 } from "node:buffer";
 import type { Column, ColumnType, OutputRows } from "../../columns/types.js";
-import { type KafkaColumnType, type KafkaSpec, leftOut, problemColumn } from "../../job/jobfile/kafka-spec.js";
+import { type KafkaColumnType, leftOut, problemColumn, type TopicFields } from "../../job/jobfile/kafka-spec.js";
 import { JsonFields, numberIn } from "./json.js";
 import type { RecordVisitor } from "./records.js";
 import type { ValueReader } from "./registry.js";
@@ -27,9 +27,6 @@ const ownColumns: readonly TopicColumn[] = [
   { name: "_offset", type: "int64" },
   { name: "_partition", type: "int32" },
 ];
-
-/** The columns of a topic's rows, and what they are of: fields of values, and headers. */
-export type TopicFields = Pick<KafkaSpec, "columns" | "headers">;
 
 export function topicColumns({ columns, headers = {} }: TopicFields): readonly TopicColumn[] {
   return [

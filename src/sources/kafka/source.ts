@@ -3,7 +3,7 @@ import { open as openFile, readFile, rm } from "node:fs/promises";
 import type { OutputRows } from "../../columns/types.js";
 import type { ListedShard } from "../../run/plan/compare.js";
 import type { Changes, InputState, PinnedTable } from "../../run/plan/plan.js";
-import { fieldTexts, topicUri } from "../../job/jobfile/kafka-spec.js";
+import { fieldTexts, type TopicFields, topicUri } from "../../job/jobfile/kafka-spec.js";
 import { JobError, messageOf } from "../../base/errors.js";
 import { type Spool, withSpoolErrors } from "../../base/spool.js";
 import { writeAll } from "../../base/write-all.js";
@@ -11,7 +11,7 @@ import type { Listing, OpenShard, Source, WantedInput } from "../source.js";
 import type { Cluster } from "./cluster.js";
 import { type Unpack, visitRecords } from "./records.js";
 import { UnknownSchema, type ValueReader } from "./registry.js";
-import { recordRows, topicColumns, type TopicFields } from "./rows.js";
+import { recordRows, topicColumns } from "./rows.js";
 
 /*
  * A topic as a source. A shard is a range of offsets of a partition; row i of it is offset `from + i`. An offset that has no
