@@ -44,6 +44,14 @@ export function publishingAfter(sink: Sink, after: After): Sink {
     }
   };
 
+  let isTold = false;
+  const tellErased = (): void => {
+    if (!isTold) {
+      after.warn(`rows that were erased stay in ${after.place} until they expire`);
+      isTold = true;
+    }
+  };
+
   const { table } = sink;
   return {
     ...sink,
@@ -66,6 +74,9 @@ export function publishingAfter(sink: Sink, after: After): Sink {
           if (end === "published") {
             const next = "run the same command again, which needs neither model nor input";
             await publish(run, `run ${run.plan.runId} is published`, next);
+            if (run.plan.erasure !== undefined) {
+              tellErased();
+            }
           }
           return end;
         },
@@ -73,6 +84,13 @@ export function publishingAfter(sink: Sink, after: After): Sink {
     },
     table: table && {
       ...table,
+      async erase(request) {
+        const erased = await table.erase(request);
+        if (!request.dryRun && request.found.size > 0) {
+          tellErased();
+        }
+        return erased;
+      },
       async rollBack() {
         const rolledBack = await table.rollBack();
         const { base, number } = splitRunId((rolledBack.restored?.runId ?? "") as RunId);

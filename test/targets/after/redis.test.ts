@@ -1,10 +1,10 @@
 import { spawnSync } from "node:child_process";
 import { createCluster } from "@redis/client";
-import { copyFile, rm } from "node:fs/promises";
+import { copyFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { afterAll, beforeAll, describe, expect, test } from "vitest";
-import { type CliResult, expectEnd, type RunningCli, runCli } from "../../support/cli.js";
+import { type CliResult, expectEnd, type RunningCli, runCli, runHere } from "../../support/cli.js";
 import { scratch, type SpecOverrides } from "../../support/job.js";
 import { heldNight, lastJson, nightlyJob, type Nights, nightsInTable } from "../../support/nights.js";
 import { outputRows } from "../../support/output.js";
@@ -259,6 +259,20 @@ describe.skipIf(missing !== undefined)(`publish.redis${skipped}`, () => {
       { output: { parquet: undefined, postgres: { url: "postgres://x", table: "t" } } },
     );
     await expectEnd(runCli(["validate", shared.spec]), 64, "publish.redis", "output.lineage");
+  });
+
+  test("an erasure says that its rows stay until they expire, and takes them from the run that is current", async () => {
+    await fresh();
+    const nights = await jobAt(server.url);
+    await runOf(nights, monday);
+    const keys = join(scratch.path, "keys.txt");
+    await writeFile(keys, "7\n");
+    const erase = ["erase", nights.spec, "--keys", keys];
+    expect((await expectEnd(runHere([...erase, "--dry-run"]), 0)).stderr).not.toContain("until they expire");
+    expect((await expectEnd(runHere(erase), 0)).stderr).toContain("until they expire");
+    const found = await readAll(server);
+    expect(found?.run).toMatch(/-r2$/);
+    expect(found?.values.flatMap((value, id) => (value === null ? [id] : []))).toEqual([7]);
   });
 
   test("a run for other readers leaves Redis alone", async () => {
