@@ -5,7 +5,9 @@ import { isBundleNewest } from "../support/bundled-workers.mjs";
 
 /** The bundle has what the command runs; loading its modules one by one takes a second of CPU time. */
 const { runProgram } = isBundleNewest()
-  ? createRequire(import.meta.url)("../../dist/bundle/load.js").load("chunk-program.js")
+  ? Object.values(createRequire(import.meta.url)("../../dist/bundle/load.js").load("chunk-deciding.js")).find(
+      (exported) => Object(exported).runProgram !== undefined,
+    )
   : await import("../../dist/cli/program.js");
 
 process.on("message", async (args) => {
