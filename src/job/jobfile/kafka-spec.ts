@@ -94,8 +94,8 @@ function checkColumns({ columns, headers = {} }: KafkaSpec, refuse: Refuse): voi
 export type TopicFields = Pick<KafkaSpec, "columns" | "headers" | "registry">;
 
 /** Columns of rows, and what each is of: when a run is continued, they must be the same. */
-export function fieldTexts({ columns, headers = {}, registry }: TopicFields): Record<string, string> {
-  const read = registry === undefined ? "" : ", by a registry's schemas";
+export function fieldTexts({ columns, headers = {}, registry: schemas }: TopicFields): Record<string, string> {
+  const read = schemas === undefined ? "" : ", by a registry's schemas";
   const ofColumns = Object.entries(columns).map(([field, type]) => [field, `${type}${read}`] as const);
   const ofHeaders = Object.entries(headers).map(([field, header]) => [field, `header ${header}`] as const);
   return Object.fromEntries([...ofColumns, ...ofHeaders]);
