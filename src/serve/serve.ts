@@ -44,7 +44,10 @@ export async function serve(options: ServeOptions): Promise<void> {
   const load = async (): Promise<void> => {
     for (let plan = await findPublished(); plan !== undefined && plan.runId !== current?.plan.runId; ) {
       const loaded = await openServedRun(await openRun(plan), plan);
-      const now = await findPublished();
+      const now = await findPublished().catch((error: unknown) => {
+        retire(loaded);
+        throw error;
+      });
       if (now !== undefined && now.runId !== plan.runId) {
         retire(loaded); // its rows may be those of the later run
         plan = now;
