@@ -11,8 +11,8 @@ export interface ScoredRows {
   readonly at: Int32Array;
 }
 
-/** Scores the rows of requests, several requests at once. */
-export interface Batcher {
+/** Scores the rows of requests, several requests at once. Disposing closes the scorer, once nothing is being scored. */
+export interface Batcher extends AsyncDisposable {
   /** Rows that wait. */
   readonly waitingRows: number;
   /**
@@ -45,7 +45,7 @@ const longestMs = 2 ** 31 - 1;
 export function createBatcher({ scorer, batch, queue, nowMs }: BatcherOptions): Batcher {
   const waiting: Waiting[] = [];
   let waitingRows = 0;
-  let running = 0;
+  const running = new Set<Promise<void>>(); // also for requests whose deadlines have passed
   let timer: NodeJS.Timeout | undefined;
 
   /** Takes as many whole requests as fit; one that is larger is scored alone. */
@@ -67,17 +67,17 @@ export function createBatcher({ scorer, batch, queue, nowMs }: BatcherOptions): 
   const begin = (): void => {
     clearTimeout(timer);
     timer = undefined;
-    while (running < scorer.concurrency && waiting.length > 0) {
+    while (running.size < scorer.concurrency && waiting.length > 0) {
       const restMs = batch.wait - (nowMs() - (waiting[0]?.sinceMs ?? 0));
       if (waitingRows < batch.rows && restMs > 0) {
         timer = setTimeout(begin, restMs);
         return;
       }
-      running += 1;
-      void scoreTogether(scorer, take()).finally(() => {
-        running -= 1;
+      const scoring = scoreTogether(scorer, take()).finally(() => {
+        running.delete(scoring);
         begin();
       });
+      running.add(scoring);
     }
   };
   return {
@@ -116,6 +116,10 @@ export function createBatcher({ scorer, batch, queue, nowMs }: BatcherOptions): 
         }
         setImmediate(begin); // requests of one turn of the event loop are scored together
       });
+    },
+    async [Symbol.asyncDispose]() {
+      await Promise.all(running);
+      await scorer[Symbol.asyncDispose]();
     },
   };
 }

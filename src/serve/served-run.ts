@@ -126,7 +126,7 @@ async function openServedModel(opened: OpenedJob, plan: Plan): Promise<ServedMod
     const { models, attempt } = opened;
     const scorer = await openScorer(opened, { plan, engine, models, batchRows: serve.batch.rows });
     const batcher = createBatcher({ scorer, ...serve, nowMs: attempt.nowMs });
-    return { plan, scorer, batcher, [Symbol.asyncDispose]: () => scorer[Symbol.asyncDispose]() };
+    return { plan, scorer, batcher, [Symbol.asyncDispose]: () => batcher[Symbol.asyncDispose]() };
   } catch (error) {
     await engine[Symbol.asyncDispose]();
     throw error;
