@@ -97,8 +97,8 @@ export async function openHttpServer(options: HttpOptions): Promise<HttpServer> 
   };
   const served = (): ServedRun => {
     const run = current();
-    if (run === undefined || isDraining) {
-      throw new RequestError(503, isDraining ? "the server is stopping" : "no published run is loaded yet");
+    if (run === undefined) {
+      throw new RequestError(503, "no published run is loaded yet");
     }
     return run;
   };

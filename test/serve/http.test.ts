@@ -9,7 +9,7 @@ import { expectEnd, runHere } from "../support/cli.js";
 import { identity, smallJob } from "../support/faulty.js";
 import { scratch } from "../support/job.js";
 import { type Served, startServing } from "../support/serve.js";
-import { until } from "../support/waiting.js";
+import { tell, until } from "../support/waiting.js";
 
 /** A served job whose model gives back the number that it gets. */
 async function served(serve: object = {}, overrides: object = {}): Promise<Served> {
@@ -123,7 +123,15 @@ test("SIGTERM answers the requests that came, and ends with 143", async () => {
   const server = await served({ batch: { rows: 100, wait: "3s" } });
   const waiting = server.post("/predict", one);
   await until(async () => /queue_rows\{batch_job="small"\} 1\n/.test(await (await server.get("/metrics")).text()));
-  server.child.kill("SIGTERM");
+  const asked = request(`${server.url}/predict`, { method: "POST" });
+  asked.write('{"rows":');
+  await until(async () => (await server.get("/metrics")).ok); // its first bytes have come
+  await tell(server.child, "SIGTERM");
+  await expect(server.get("/readyz")).rejects.toThrow();
+  asked.end('[{"id":8,"x":2.5}]}');
+  const [response] = (await once(asked, "response")) as [IncomingMessage];
+  response.resume();
+  expect([response.statusCode, response.headers.connection]).toEqual([200, "close"]);
   expect((await waiting).status).toBe(200);
   expect(await server.ended).toBe(143);
 });
