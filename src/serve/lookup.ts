@@ -40,7 +40,10 @@ export async function openLookUp(opened: OpenedJob, plan: Plan, key: readonly st
   return table === undefined ? await holdRows(opened, plan, key) : await inTable(opened, plan, { table, key });
 }
 
-/** Looks keys up in a table. Rows of runs that are not published count as missing, and so do those of a table that came later. */
+/**
+ * Looks keys up in a table. Rows of runs that are not published count as missing, and so do those of a table that came
+ * later, and of a key that comes twice.
+ */
 async function inTable(
   { job, sink }: OpenedJob,
   plan: Plan,
@@ -59,13 +62,13 @@ async function inTable(
       return `{${members.join(",")}}`;
     });
     const found: (FoundRow | undefined)[] = texts.map(() => undefined);
+    const places = new Set<number>();
     for (const { place, row, table: inIt, runId, modelSha256 } of (await ask(texts)).rows) {
       if (runId === null ? inIt === own : published.has(runId)) {
-        found[place] = {
-          members: row.slice(1, -1),
-          runId: runId ?? plan.runId,
-          model: modelSha256 ?? plan.model.sha256,
-        };
+        found[place] = places.has(place)
+          ? undefined
+          : { members: row.slice(1, -1), runId: runId ?? plan.runId, model: modelSha256 ?? plan.model.sha256 };
+        places.add(place);
       }
     }
     return found;

@@ -106,6 +106,24 @@ postgres.describe("rows in Postgres", () => {
     expect(Number(eight?.["score"])).toBeGreaterThan(0);
   });
 
+  test("of a key that comes twice in a run no row is found", async () => {
+    const database = await postgres.server().createDatabase();
+    await writeFew();
+    const nights = await nightsInTable(scratch.path, database, "append", {
+      serve,
+      checks: undefined,
+      output: { lineage: true },
+      ...few,
+    });
+    await publish(nights, "2026-11-20");
+    const server = await startServing(nights.spec);
+    await database.query("INSERT INTO scores.predictions SELECT * FROM scores.predictions WHERE id = 8");
+    expect(await server.predict(['{"id":7}', await rowOf(8)])).toMatchObject([
+      { id: 7, source: "batch" },
+      { id: 8, source: "online" },
+    ]);
+  });
+
   test("rows of a table that takes the place of the served one are not answered before its run is served", async () => {
     const database = await postgres.server().createDatabase();
     await writeFew();
