@@ -2,6 +2,7 @@ import type { NamedColumn } from "../columns/types.js";
 import { rowNumberColumn } from "../models/binding/contract.js";
 import type { ServeSpec } from "../job/jobfile/serve-spec.js";
 import { messageOf } from "../base/errors.js";
+import type { Log } from "../flow/opened-job.js";
 import { sha256Of } from "../base/sha256.js";
 import { type FoundRow, membersOf } from "./lookup.js";
 import type { ServeMetrics, Source } from "./metrics.js";
@@ -14,6 +15,7 @@ type Row = Readonly<Record<string, unknown>>;
 interface PredictOptions {
   readonly spec: ServeSpec;
   readonly metrics: ServeMetrics;
+  readonly log: Log;
   readonly deadlineMs: number;
 }
 
@@ -51,7 +53,7 @@ function answerOf(source: Source, { members, runId, model }: FoundRow): string {
 async function tryCanary(
   { canary, rowsByKey }: ServedRun,
   rows: readonly Row[],
-  { spec, deadlineMs }: PredictOptions,
+  { spec, log, deadlineMs }: PredictOptions,
 ): Promise<ReadonlyMap<number, FoundRow>> {
   if (canary === undefined || rowsByKey === undefined) {
     return new Map();
@@ -66,10 +68,10 @@ async function tryCanary(
     const scored = await scoreRows(canary, rows, wanted, deadlineMs);
     return new Map(wanted.map((row, place) => [row, scored[place] as FoundRow]));
   } catch (error) {
-    if (error instanceof RequestError) {
-      return new Map();
+    if (!(error instanceof RequestError)) {
+      log.warn(`the challenger fails, and the model of the run answers its keys: ${messageOf(error)}`);
     }
-    throw error;
+    return new Map();
   }
 }
 

@@ -144,7 +144,7 @@ export async function openHttpServer(options: HttpOptions): Promise<HttpServer> 
       const bytes = await bodyOf(request);
       const run = admitting();
       const body = parsed(bytes);
-      const text = await run.use(() => predict(run, body, { spec, metrics, deadlineMs }));
+      const text = await run.use(() => predict(run, body, { spec, metrics, log, deadlineMs }));
       return { status: 200, body: text, headers: { "content-type": "application/json" } };
     },
     async [`${model}/infer`](request, deadlineMs) {

@@ -1,0 +1,35 @@
+import { expect, test } from "vitest";
+import { serve as serveSpec } from "#src/job/jobfile/serve-spec.js";
+import { createServeMetrics } from "#src/serve/metrics.js";
+import { predict } from "#src/serve/predict.js";
+import type { ServedModel, ServedRun } from "#src/serve/served-run.js";
+
+const spec = serveSpec.parse({ key: ["id"], canary: "100%" });
+const plan = { runId: "small-0123456789ab", model: { sha256: "ab" }, contract: { passthrough: [] } };
+const canary = {
+  plan,
+  scorer: { columns: [] },
+  batcher: { score: () => Promise.reject(new Error("the device is gone")) },
+} as unknown as ServedModel;
+const found = { members: '"id":1,"score":0.5', runId: plan.runId, model: "ab" };
+
+/** Asks for the row with id 1. */
+async function ask(lookUp: () => Promise<unknown>): Promise<{ readonly text: string; readonly warnings: string[] }> {
+  const rowsByKey = { columns: [{ name: "id", type: "int64", path: ["id"] }], lookUp, waiting: 0 };
+  const warnings: string[] = [];
+  const log = { warn: (message: string) => void warnings.push(message), info: () => undefined, debug: () => undefined };
+  const metrics = createServeMetrics("small");
+  const run = { plan, rowsByKey, canary } as unknown as ServedRun;
+  const text = await predict(
+    run,
+    { rows: [{ id: 1 }] },
+    { spec, metrics, log, deadlineMs: Number.POSITIVE_INFINITY },
+  ).catch((error: unknown) => String(error));
+  return { text, warnings };
+}
+
+test("a challenger that fails leaves its keys to the model of the run", async () => {
+  const { text, warnings } = await ask(() => Promise.resolve([found]));
+  expect(JSON.parse(text)).toMatchObject({ predictions: [{ id: 1, score: 0.5, source: "batch" }] });
+  expect(warnings).toEqual([expect.stringMatching(/challenger.*the device is gone/)]);
+});
