@@ -21,9 +21,9 @@ interface PredictOptions {
 
 /** The body of `POST /predict`, as it is answered. @throws RequestError */
 export async function predict(run: ServedRun, body: unknown, options: PredictOptions): Promise<string> {
-  const { spec, metrics, deadlineMs } = options;
-  const rows = rowsIn(body, spec.max_rows);
-  const found = await lookedUp(run, rows, spec);
+  const { metrics, deadlineMs } = options;
+  const rows = rowsIn(body, options.spec.max_rows);
+  const found = await lookedUp(run, rows, options);
   const missing = [...rows.keys()].filter((row) => found[row] === undefined);
   const scored = await scoreRows(run, rows, missing, deadlineMs);
   const answers = found.map((row) => (row === undefined ? "" : answerOf("batch", row)));
@@ -92,7 +92,11 @@ function compare(
 }
 
 /** Looks the rows up that have a key. @throws RequestError 503 */
-async function lookedUp(run: ServedRun, rows: readonly Row[], spec: ServeSpec): Promise<(FoundRow | undefined)[]> {
+async function lookedUp(
+  run: ServedRun,
+  rows: readonly Row[],
+  { spec, log }: PredictOptions,
+): Promise<(FoundRow | undefined)[]> {
   const found: (FoundRow | undefined)[] = rows.map(() => undefined);
   const { rowsByKey } = run;
   if (rowsByKey === undefined) {
@@ -115,7 +119,8 @@ async function lookedUp(run: ServedRun, rows: readonly Row[], spec: ServeSpec): 
     }
     return found;
   } catch (error) {
-    throw new RequestError(503, `the output cannot be read: ${messageOf(error).slice(0, 200)}`);
+    log.warn(`looking rows up: ${messageOf(error)}`); // which may name hosts and users
+    throw new RequestError(503, "the output cannot be read");
   } finally {
     rowsByKey.waiting -= named.length;
   }

@@ -33,3 +33,10 @@ test("a challenger that fails leaves its keys to the model of the run", async ()
   expect(JSON.parse(text)).toMatchObject({ predictions: [{ id: 1, score: 0.5, source: "batch" }] });
   expect(warnings).toEqual([expect.stringMatching(/challenger.*the device is gone/)]);
 });
+
+test("why the output cannot be read is logged, and not answered", async () => {
+  const { text, warnings } = await ask(() => Promise.reject(new Error("no pg_hba.conf entry for host 10.0.0.7")));
+  expect(text).toMatch(/the output cannot be read/);
+  expect(text).not.toContain("10.0.0.7");
+  expect(warnings).toEqual([expect.stringContaining("10.0.0.7")]);
+});
