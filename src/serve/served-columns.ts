@@ -267,7 +267,9 @@ function putMoment(type: string, data: Values, row: number, value: string): bool
     data[row] = ms / msPerDay;
   } else {
     const nanos = BigInt(ms) * 1_000_000n + BigInt(fraction.padEnd(9, "0"));
-    data[row] = type.endsWith("[ns]") ? nanos : floorThousands(nanos);
+    const isNanos = type.endsWith("[ns]");
+    data[row] = isNanos ? nanos : floorThousands(nanos);
+    return !isNanos || data[row] === nanos; // years 1677 to 2262
   }
   return true;
 }

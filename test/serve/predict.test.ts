@@ -2,6 +2,7 @@ import { expect, test } from "vitest";
 import { serve as serveSpec } from "#src/job/jobfile/serve-spec.js";
 import { createServeMetrics } from "#src/serve/metrics.js";
 import { predict } from "#src/serve/predict.js";
+import { columnOfValues } from "#src/serve/served-columns.js";
 import type { ServedModel, ServedRun } from "#src/serve/served-run.js";
 
 const spec = serveSpec.parse({ key: ["id"], canary: "100%" });
@@ -39,4 +40,12 @@ test("why the output cannot be read is logged, and not answered", async () => {
   expect(text).toMatch(/the output cannot be read/);
   expect(text).not.toContain("10.0.0.7");
   expect(warnings).toEqual([expect.stringContaining("10.0.0.7")]);
+});
+
+test("a moment that a timestamp[ns] cannot have is refused", () => {
+  const column = { name: "until", type: "timestamp[ns]" } as const;
+  expect(columnOfValues(column, ["2262-04-11 23:47:16"])).toMatchObject({
+    data: BigInt64Array.of(9223372036000000000n),
+  });
+  expect(() => columnOfValues(column, ["9999-12-31"])).toThrow(/9999-12-31.*expected a timestamp/);
 });
