@@ -423,8 +423,7 @@ function judge(doing: string, error: unknown): RetryVerdict {
   if (!(error instanceof CallError)) {
     return { kind: "end", error };
   }
-  const { replies, errors } = error.cause as { replies?: readonly Error[]; errors?: readonly Error[] };
-  const cause = replies?.[0] ?? errors?.[0] ?? error.cause;
+  const cause = (error.cause as { errors?: readonly Error[] }).errors?.[0] ?? error.cause;
   const found = hideCredentials(messageOf(cause) || "no answer");
   const [, code, hint] = permanent.find(([isIt]) => isIt(found, errnoOf(cause) ?? "")) ?? [];
   return code === undefined || hint === undefined
