@@ -3,7 +3,7 @@ import { expect, test } from "vitest";
 import { expectEnd, projectFolder, runHere } from "../support/cli.js";
 import { identity, smallJob } from "../support/faulty.js";
 import { scratch } from "../support/job.js";
-import { nightlyJob, type Nights, nightsInTable } from "../support/nights.js";
+import { lastJson, nightlyJob, type Nights, nightsInTable } from "../support/nights.js";
 import { outputRows } from "../support/output.js";
 import { writeRows } from "../support/parquet.js";
 import { usePostgres } from "../support/postgres.js";
@@ -104,6 +104,19 @@ postgres.describe("rows in Postgres", () => {
       { id: 8, source: "online" },
     ]);
     expect(Number(eight?.["score"])).toBeGreaterThan(0);
+  });
+
+  test("the run whose rows a table has is served, also where its date is an earlier one", async () => {
+    const database = await postgres.server().createDatabase();
+    await writeFew();
+    const nights = await nightsInTable(scratch.path, database, "replace", { serve, checks: undefined, ...few });
+    await publish(nights, "2026-11-21");
+    const earlier = await expectEnd(nights.night("run", "2026-11-20", "--allow-older", "--json"), 0);
+    const server = await startServing(nights.spec);
+    expect(await server.predict(['{"id":7}', await rowOf(300)])).toMatchObject([
+      { source: "batch", run_id: lastJson(earlier)["run_id"] },
+      { source: "online", run_id: lastJson(earlier)["run_id"] },
+    ]);
   });
 
   test("of a key that comes twice in a run no row is found", async () => {

@@ -5,6 +5,7 @@ import { openLoaded } from "../../job/open.js";
 import { type JobOptions, readGivenText, readSecret, readSpec } from "../../job/reading.js";
 import type { LoadedSpec } from "../../job/jobfile/load.js";
 import { isInFrontOfReaders, latestFirst } from "../../run/lifecycle/recorded-run.js";
+import { replacedBy } from "../../run/lifecycle/published-run.js";
 import { paramTexts } from "../../run/plan/identity.js";
 import { type ServeOptions, serve } from "../../serve/serve.js";
 import { abortOnSignals } from "../failure.js";
@@ -48,7 +49,13 @@ async function serveJob(path: string, options: ServeCommandOptions, io: SafeIo):
       const runs = latestFirst(
         recorded.filter((run) => isInFrontOfReaders(run) && hasParams(run.plan?.params, options)),
       );
-      return runs[0]?.plan;
+      const [latest] = runs;
+      if (latest?.plan === undefined || replacedBy(latest.plan.target) !== "all") {
+        return latest?.plan;
+      }
+      // The table has the rows of the run that was published last, also where that is one of an earlier date.
+      const shown = (await opened.sink.published("here")).at(-1);
+      return runs.find(({ runId }) => runId === shown?.runId)?.plan;
     },
     async openRun({ params }) {
       return await openLoaded(await readSpec(path, { param: paramTexts(params) }), path, { log });
