@@ -150,6 +150,21 @@ test("without a published run a server listens, is not ready, and serves the fir
   expect(await server.predict(one.rows)).toMatchObject([{ id: 7, score: 1.5, source: "online" }]);
 });
 
+test("the last run of some params is found behind many of others", async () => {
+  const { spec } = await smallJob(scratch.path, {
+    model: identity,
+    select: "SELECT i::BIGINT AS id, i / 8::DOUBLE AS x FROM range(2) t(i)",
+    params: { ds: "${today}", region: "US" },
+    output: { columns: ["id"], parquet: { path: "out/region=${region}/dt=${ds}" } },
+    serve: { port: 0 },
+  });
+  const days = Array.from({ length: 80 }, (_, day) => new Date(Date.UTC(2026, 8, 1 + day)).toISOString().slice(0, 10));
+  await expectEnd(runHere(["run", spec, "--param", "ds=2026-08-31", "--param", "region=EU"]), 0);
+  await expectEnd(runHere(["backfill", spec, "--param", `ds=${days[0]}..${days.at(-1)}`]), 0);
+  const server = await startServing(spec, { args: ["--param", "region=EU"], says: /serving run|no run of small/ });
+  expect((await server.post("/predict", one)).status).toBe(200);
+});
+
 const deep = `${"[".repeat(100_000)}${"]".repeat(100_000)}`;
 const v2 = "/v2/models/small/infer";
 

@@ -1,12 +1,14 @@
 import { dirname, resolve } from "node:path";
+import type { OpenedJob } from "../../flow/opened-job.js";
 import { interruptibleSleep, programVersion } from "../../job/attempt.js";
 import { refuseChain } from "../../job/chain.js";
 import { openLoaded } from "../../job/open.js";
 import { type JobOptions, readGivenText, readSecret, readSpec } from "../../job/reading.js";
 import type { LoadedSpec } from "../../job/jobfile/load.js";
-import { isInFrontOfReaders, latestFirst } from "../../run/lifecycle/recorded-run.js";
+import { everyRun, isInFrontOfReaders, latestFirst } from "../../run/lifecycle/recorded-run.js";
 import { replacedBy } from "../../run/lifecycle/published-run.js";
 import { paramTexts } from "../../run/plan/identity.js";
+import type { Plan } from "../../run/plan/plan.js";
 import { type ServeOptions, serve } from "../../serve/serve.js";
 import { abortOnSignals } from "../failure.js";
 import { type CommandLine, countOf, logFlags, paramFlag } from "../flags.js";
@@ -44,27 +46,30 @@ async function serveJob(path: string, options: ServeCommandOptions, io: SafeIo):
     signal: stop.signal,
     nowMs: () => performance.now(),
     sleep: (ms) => interruptibleSleep(ms, stop.signal),
-    async findPublished() {
-      const recorded = await opened.sink.history({ job: spec.name, last: lookedAt });
-      const runs = latestFirst(
-        recorded.filter((run) => isInFrontOfReaders(run) && hasParams(run.plan?.params, options)),
-      );
-      const [latest] = runs;
-      if (latest?.plan === undefined || replacedBy(latest.plan.target) !== "all") {
-        return latest?.plan;
-      }
-      // The table has the rows of the run that was published last, also where that is one of an earlier date.
-      const shown = (await opened.sink.published("here")).at(-1);
-      return runs.find(({ runId }) => runId === shown?.runId)?.plan;
-    },
+    findPublished: async () =>
+      (await lastPublished(opened, options, 64)) ?? (await lastPublished(opened, options, everyRun)),
     async openRun({ params }) {
       return await openLoaded(await readSpec(path, { param: paramTexts(params) }), path, { log });
     },
   });
 }
 
-/** The latest runs, among which the last published one is looked for. */
-const lookedAt = 64;
+/** Finds, among the latest runs, the plan of the one that readers have. */
+async function lastPublished(
+  { job, sink }: OpenedJob,
+  options: JobOptions,
+  lookedAt: number,
+): Promise<Plan | undefined> {
+  const recorded = await sink.history({ job: job.spec.name, last: lookedAt });
+  const runs = latestFirst(recorded.filter((run) => isInFrontOfReaders(run) && hasParams(run.plan?.params, options)));
+  const [latest] = runs;
+  if (latest?.plan === undefined || replacedBy(latest.plan.target) !== "all") {
+    return latest?.plan;
+  }
+  // The table has the rows of the run that was published last, also where that is one of an earlier date.
+  const shown = (await sink.published("here")).at(-1);
+  return runs.find(({ runId }) => runId === shown?.runId)?.plan;
+}
 
 /** Whether a run has the params of the command line. */
 function hasParams(params: Readonly<Record<string, string>> | undefined, { param }: JobOptions): boolean {
