@@ -1,6 +1,7 @@
 import type { NamedColumn } from "../columns/types.js";
 import { rowNumberColumn } from "../models/binding/contract.js";
 import type { ServeSpec } from "../job/jobfile/serve-spec.js";
+import { fieldsOf, isRecord } from "../base/checks.js";
 import { messageOf } from "../base/errors.js";
 import type { Log } from "../flow/opened-job.js";
 import { sha256Of } from "../base/sha256.js";
@@ -144,20 +145,16 @@ async function scoreRows(
 
 /** @throws RequestError 400, 413 */
 function rowsIn(body: unknown, mostRows: number): readonly Row[] {
-  const rows = isObject(body) ? body["rows"] : undefined;
+  const { rows } = fieldsOf(body);
   if (!Array.isArray(rows) || rows.length === 0) {
     throw new RequestError(400, 'expected {"rows": [{…}, …]} with a row at least');
   }
   if (rows.length > mostRows) {
     throw new RequestError(413, `the request has ${rows.length} rows, at most ${mostRows} are taken`);
   }
-  const other = rows.findIndex((row) => !isObject(row));
+  const other = rows.findIndex((row) => !isRecord(row) || Array.isArray(row));
   if (other !== -1) {
     throw new RequestError(400, `row ${other} is ${shownJson(rows[other])}, expected an object`);
   }
   return rows as readonly Row[];
-}
-
-function isObject(value: unknown): value is Readonly<Record<string, unknown>> {
-  return typeof value === "object" && value !== null && !Array.isArray(value);
 }
