@@ -36,6 +36,8 @@ export class UnknownSchema extends Error {
 }
 
 const headBytes = 5;
+/** Letters of what is wrong with a schema, which may quote all of it. */
+const mostFound = 200;
 const answer = z.object({
   schema: z.string(),
   schemaType: z.string().default("AVRO"),
@@ -56,10 +58,10 @@ export function openRegistry({ url, names, openAvro, avroName, ...place }: Regis
   const hint = "see whether the registry of input.kafka.registry can be reached from here, and run again";
 
   const readerOf = async (id: number): Promise<ReadValue> => {
-    const wrong =
-      (found: string): ReadValue =>
-      () =>
-        `its schema ${id} ${found}`;
+    const wrong = (found: string): ReadValue => {
+      const text = `its schema ${id} ${found}`.slice(0, mostFound); // each row of the schema has it
+      return () => text;
+    };
     try {
       const at = `${url.replace(/\/+$/, "")}/schemas/ids/${id}`;
       const { schema, schemaType, references } = answer.parse(

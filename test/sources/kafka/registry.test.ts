@@ -30,3 +30,10 @@ test("fields have names in letters of any language, as some writers of Avro make
   const schema = { type: "record", name: "R", fields: [{ name: "größe", type: "int" }] };
   expect(await read(JSON.stringify(schema), ["größe"], [10])).toBe('{"größe":5}');
 });
+
+test("what is wrong with a schema is told in few words: each row of it has them", async () => {
+  const schema = { type: "record", name: "R", fields: [{ name: "a", type: `Missing${"x".repeat(10_000)}` }] };
+  const text = await read(JSON.stringify(schema), ["a"], [0]);
+  expect(text).toMatch(/^its schema 1 cannot be used: .*Missingx/);
+  expect(text.length).toBeLessThanOrEqual(200);
+});
