@@ -106,6 +106,7 @@ export async function openTopicDecoder(fields: KafkaSpec, options: ParquetOption
         yield readable({ ...batch, carried: carried.slice(0, -1) }, carried.at(-1), slices[0]?.projection);
       }
     },
+    units: () => Promise.resolve(undefined), // workers would not know which rows are none
     windows: ({ rowStart, rowEnd }) => Promise.resolve([{ rowStart, rowEnd, ranges: [] }]),
   });
 }
