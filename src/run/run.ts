@@ -77,6 +77,9 @@ async function startRun(asked: OpenedJob, runId: RunId, held?: RunSink): Promise
   const opened = { ...asked, input: await readableInput(asked) };
   const { job, sink, input, models, attempt, reporter } = opened;
   const { log } = reporter;
+  if (input.chain === undefined) {
+    models.prepare();
+  }
   recordLateness(sink, attempt, reporter, runId);
   const others = await unfinishedRuns(job, sink);
   const notBegun = others.filter((other) => attempt.runsOfCommand?.has(splitRunId(other.runId).base) !== true);
