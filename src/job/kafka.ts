@@ -64,7 +64,7 @@ async function openValues(
   names: readonly string[],
   { folder, where, retry, signal }: TopicTools,
 ): Promise<ValueReader> {
-  const { openAvro } = await import("../sources/lake/avro.js");
+  const { avroName, openAvro } = await import("../sources/lake/avro.js");
   const at = (key: string) => ({ folder, key: where(["input", "kafka", "registry", key]) });
   const headers = async (): Promise<Record<string, string>> => {
     if (token !== undefined) {
@@ -73,7 +73,7 @@ async function openValues(
     const login = username === undefined ? undefined : `${username}:${await readSecret(password, at("password"))}`;
     return login === undefined ? {} : { authorization: `Basic ${Buffer.from(login).toString("base64")}` };
   };
-  return openRegistry({ url, names, openAvro, headers, retry, signal, findProxy: proxiesOf(process.env) });
+  return openRegistry({ url, names, openAvro, avroName, headers, retry, signal, findProxy: proxiesOf(process.env) });
 }
 
 /** Opens the decoder of a topic's shards, which are fetched when they are opened. What they are like is known before. */
@@ -106,6 +106,7 @@ export async function openTopicDecoder(fields: KafkaSpec, options: ParquetOption
         yield readable({ ...batch, carried: carried.slice(0, -1) }, carried.at(-1), slices[0]?.projection);
       }
     },
+    units: () => Promise.resolve(undefined), // workers would not know which rows are none
     windows: ({ rowStart, rowEnd }) => Promise.resolve([{ rowStart, rowEnd, ranges: [] }]),
   });
 }

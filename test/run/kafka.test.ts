@@ -621,6 +621,7 @@ async function remade(topic: string): Promise<void> {
       ),
     100,
   );
+  await until(async () => (await broker.read(topic)).length === 0, 100); // the broker may still show the topic of before
 }
 
 function range(start: number, end: number): number[] {

@@ -14,6 +14,8 @@ export interface RegistryOptions extends Pick<HttpEndpoint, "retry" | "signal" |
   readonly names: readonly string[];
   /** Opens a reader of records of an Avro schema, which throws RangeError for other bytes. */
   readonly openAvro: (schema: string) => (bytes: Buffer) => Record<string, unknown>;
+  /** The name that a field has in such records. */
+  readonly avroName: (field: string) => string;
 }
 
 /** Makes JSON of values. */
@@ -34,6 +36,8 @@ export class UnknownSchema extends Error {
 }
 
 const headBytes = 5;
+/** Letters of what is wrong with a schema, which may quote all of it. */
+const mostFound = 200;
 const answer = z.object({
   schema: z.string(),
   schemaType: z.string().default("AVRO"),
@@ -43,8 +47,9 @@ const answer = z.object({
 type ReadValue = (value: Buffer) => Buffer | string;
 
 /** Opens a registry; nothing is asked before a value needs its schema. */
-export function openRegistry({ url, names, openAvro, ...place }: RegistryOptions): ValueReader {
+export function openRegistry({ url, names, openAvro, avroName, ...place }: RegistryOptions): ValueReader {
   const readers = new Map<number, ReadValue>();
+  const fieldsOfRecords = names.map((name) => [name, avroName(name)] as const);
   const doing = "asking the registry of schemas";
   const refused = ({ status, said }: HttpAnswer): JobError => {
     const code = status === 404 ? "FILE_MISSING" : status === 401 || status === 403 ? "PERMISSION" : "NETWORK";
@@ -53,10 +58,10 @@ export function openRegistry({ url, names, openAvro, ...place }: RegistryOptions
   const hint = "see whether the registry of input.kafka.registry can be reached from here, and run again";
 
   const readerOf = async (id: number): Promise<ReadValue> => {
-    const wrong =
-      (found: string): ReadValue =>
-      () =>
-        `its schema ${id} ${found}`;
+    const wrong = (found: string): ReadValue => {
+      const text = `its schema ${id} ${found}`.slice(0, mostFound); // each row of the schema has it
+      return () => text;
+    };
     try {
       const at = `${url.replace(/\/+$/, "")}/schemas/ids/${id}`;
       const { schema, schemaType, references } = answer.parse(
@@ -67,7 +72,7 @@ export function openRegistry({ url, names, openAvro, ...place }: RegistryOptions
       }
       return schemaType !== "AVRO" || references.length > 0
         ? wrong(schemaType === "AVRO" ? "refers to others, which is not read" : `is ${schemaType}, which is not read`)
-        : avroReader(schema, names, openAvro(schema));
+        : avroReader(schema, fieldsOfRecords, openAvro(schema));
     } catch (error) {
       if (error instanceof JobError && error.code !== "FILE_MISSING") {
         throw error;
@@ -96,7 +101,7 @@ export function openRegistry({ url, names, openAvro, ...place }: RegistryOptions
 
 function avroReader(
   schema: string,
-  names: readonly string[],
+  wanted: readonly (readonly [name: string, key: string])[],
   read: (bytes: Buffer) => Record<string, unknown>,
 ): ReadValue {
   const { fields = [] } = JSON.parse(schema) as { fields?: readonly { name: string; type: unknown }[] };
@@ -106,8 +111,8 @@ function avroReader(
   return (bytes) => {
     try {
       const record = read(bytes);
-      const texts = names.map((name) => {
-        const value = record[name];
+      const texts = wanted.map(([name, key]) => {
+        const value = record[key];
         const isDate = typeof value === "number" && dates.has(name);
         return `${JSON.stringify(name)}:${jsonOf(isDate ? new Date(value * 86_400_000).toISOString().slice(0, 10) : value)}`;
       });

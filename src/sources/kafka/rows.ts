@@ -157,7 +157,7 @@ export function recordRows(
       if (problem !== undefined) {
         own.problem.set(row, problem);
       }
-      bytesOfBatch += valueEnd - (keyStart < 0 ? keyEnd : keyStart);
+      bytesOfBatch += recordEnd - (keyStart < 0 ? keyEnd : keyStart) + (json?.length ?? 0);
       advance();
       return ended.length > 0;
     },

@@ -301,7 +301,8 @@ function openRecords(
       fetch: () =>
         (fetched ??= withSpoolErrors(spool, async () => {
           await spool.prepare();
-          read.newestMs = Math.max(read.newestMs, await fetchShard(options, place, path));
+          const newestMs = await fetchShard(options, place, path);
+          read.newestMs = Math.max(read.newestMs, newestMs); // read after the wait: shards are fetched at once
         })),
       async forget() {
         // It is read again as long as it is open.

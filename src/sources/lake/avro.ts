@@ -1,6 +1,6 @@
 import { randomBytes } from "node:crypto";
 import { inflateRawSync } from "node:zlib";
-import avsc, { type Schema } from "avsc";
+import avsc, { type ForSchemaOptions, type Schema } from "avsc";
 import { messageOf } from "../../base/errors.js";
 
 /** Bytes of an unpacked block, at most: writers make blocks of some megabytes. */
@@ -34,10 +34,60 @@ function typeOf(schema: Schema): avsc.Type {
         const renamed = fields.map((field) => Object.assign({}, field, { name: avroName(field.name) }));
         return avsc.Type.forSchema({ ...part, fields: renamed } as Schema, options);
       }
+      if (part.type === "array" || part.type === "map") {
+        return typeOfMany(part, options);
+      }
       // Those with a logical type, such as instants, are not looked up.
       return part.type === "long" ? exactLong : undefined;
     },
   });
+}
+
+/** What avsc reads bytes with. */
+interface Tap {
+  readonly pos: number;
+  isValid(): boolean;
+  readLong(): number;
+  skipLong(): void;
+  readString(): string;
+}
+
+interface Values {
+  _read(tap: Tap): unknown;
+}
+
+/** A type of many values: avsc reads as many as a few bytes say there are, beyond the last byte, too. */
+function typeOfMany(schema: Schema & { readonly type: "array" | "map" }, options: ForSchemaOptions): avsc.Type {
+  if (schema.type === "array") {
+    const type = new avsc.types.ArrayType(schema, options);
+    const items = type.itemsType as unknown as Values;
+    return Object.create(type, {
+      _read: { value: (tap: Tap) => readMany(tap, () => items["_read"](tap)) },
+    }) as avsc.Type;
+  }
+  const type = new avsc.types.MapType(schema, options);
+  const values = type.valuesType as Values;
+  const read = (tap: Tap): unknown =>
+    Object.fromEntries(readMany(tap, () => [tap.readString(), values["_read"](tap)] as const));
+  return Object.create(type, { _read: { value: read } }) as avsc.Type;
+}
+
+function readMany<T>(tap: Tap, read: () => T): T[] {
+  const many: T[] = [];
+  for (let due = tap.readLong(); due !== 0; due = tap.readLong()) {
+    if (due < 0) {
+      due = -due;
+      tap.skipLong(); // the bytes that they have
+    }
+    for (; due > 0; due -= 1) {
+      const start = tap.pos;
+      many.push(read());
+      if (tap.pos === start || !tap.isValid()) {
+        throw new RangeError("it has more values than bytes");
+      }
+    }
+  }
+  return many;
 }
 
 /** A name as Avro allows it, escaped as Iceberg does, whose readers go by ids. */
@@ -159,36 +209,10 @@ export function openAvro(schema: string): (bytes: Buffer) => Record<string, unkn
 
 function recordType(schema: string): avsc.Type {
   try {
-    const parsed = JSON.parse(schema) as Schema;
-    refuseEmptyValues(parsed);
-    return typeOf(parsed);
+    return typeOf(JSON.parse(schema) as Schema);
   } catch (error) {
     throw new RangeError(`its schema cannot be used: ${messageOf(error)}`, { cause: error });
   }
-}
-
-/** Refuses arrays of values without bytes, of which a few bytes would make as many as they like. */
-function refuseEmptyValues(schema: unknown): void {
-  if (typeof schema !== "object" || schema === null) {
-    return;
-  }
-  if ("type" in schema && schema.type === "array" && "items" in schema && isWithoutBytes(schema.items)) {
-    throw new RangeError("it has arrays of values without bytes");
-  }
-  Object.values(schema).forEach(refuseEmptyValues);
-}
-
-/** Unions have bytes: those that tell which of its types a value has. */
-function isWithoutBytes(schema: unknown): boolean {
-  if (typeof schema !== "object" || schema === null || Array.isArray(schema)) {
-    return schema === "null";
-  }
-  const { type, fields, size } = schema as Record<string, unknown>;
-  return (
-    size === 0 ||
-    isWithoutBytes(type) ||
-    (Array.isArray(fields) && fields.every((field: { type?: unknown }) => isWithoutBytes(field.type)))
-  );
 }
 
 function decode(type: avsc.Type, bytes: Buffer, at: number): { value: unknown; offset: number } {

@@ -55,6 +55,12 @@ export function publishingAfter(sink: Sink, after: After): Sink {
   const { table } = sink;
   return {
     ...sink,
+    get planTarget() {
+      return sink.planTarget; // another one, as `ledger`, when a table is created
+    },
+    get ledger() {
+      return sink.ledger;
+    },
     async rehearse(plan, isPlanned) {
       after.check(plan);
       const untried = await sink.rehearse(plan, isPlanned);

@@ -21,6 +21,24 @@ describe("rows of records", () => {
     ).toEqual([1000]);
   });
 
+  test("with long headers, or of values that become long, make smaller batches", () => {
+    const header = Buffer.concat([Buffer.from([2, 2, 0x68, 0x80, 0x80, 0x80, 1]), Buffer.alloc(1024 * 1024, 0x61)]);
+    const long = Buffer.from(`{"a": 1, "b": "${"b".repeat(1024 * 1024)}"}`);
+    const headed = recordRows({ columns: { a: "int64" }, headers: { h: "h" } }, { partition: 0, from: 0 });
+    const read = { json: () => long, load: () => Promise.resolve() };
+    const made = recordRows({ columns: { a: "int64" } }, { partition: 0, from: 0 }, read);
+    const bytes = Buffer.concat([value, header]);
+    for (let offset = 0; offset < 20; offset += 1) {
+      headed.record(bytes, offset, 0, -1, 0, 0, value.length, bytes.length);
+      made.record(value, offset, 0, -1, 0, 0, value.length, value.length);
+    }
+    const counts = [headed, made].map((rows) => rows.take(true).map(({ rowCount }) => rowCount));
+    expect(counts).toEqual([
+      [8, 8, 4],
+      [8, 8, 4],
+    ]);
+  });
+
   test.each([
     [1000, 1_000_000n],
     [-1, undefined],

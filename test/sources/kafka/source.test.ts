@@ -1,8 +1,11 @@
+import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import type { Spool } from "#src/base/spool.js";
 import type { Cluster, LeaderOffset } from "#src/sources/kafka/cluster.js";
 import { topicSource } from "#src/sources/kafka/source.js";
 import type { Listing, Source } from "#src/sources/source.js";
+import { scratch } from "../../support/job.js";
+import { batch } from "../../support/record-batches.js";
 
 interface Partition {
   readonly first?: number;
@@ -12,8 +15,8 @@ interface Partition {
   readonly ends?: Readonly<Record<number, number>>;
 }
 
-/** A topic of some partitions, the source of which reads no records. */
-function sourceOf(partitions: readonly Partition[]): Source {
+/** A topic of some partitions. @param records gives the records of a partition; default: none is read */
+function sourceOf(partitions: readonly Partition[], records?: (partition: number) => Promise<Buffer>): Source {
   const told = (offsetOf: (partition: Partition) => number): Promise<ReadonlyMap<number, LeaderOffset>> =>
     Promise.resolve(
       new Map(
@@ -28,12 +31,15 @@ function sourceOf(partitions: readonly Partition[]): Source {
       }),
     offsets: (at) => told(({ first = 0, stable }) => (at === "earliest" ? first : stable)),
     endOfEpoch: (partition, epoch) => Promise.resolve(partitions[partition]?.ends?.[epoch] ?? -1),
-    fetch: () => Promise.resolve({ logStart: 0, aborted: [], records: undefined }),
+    fetch: async (partition) => ({ logStart: 0, aborted: [], records: await records?.(partition) }),
     commit: () => Promise.reject(new Error("no group")),
     [Symbol.dispose]() {},
   };
-  const spool = { folder: "/nowhere", newPath: () => "/nowhere/1" } as Partial<Spool> as Spool;
-  const [unpack, writeArrow] = [() => new Uint8Array(0), () => expect.unreachable()];
+  let files = 0;
+  const newPath = (): string => join(scratch.path, String((files += 1)));
+  const spool = { folder: scratch.path, newPath, prepare: () => Promise.resolve() } as Partial<Spool> as Spool;
+  const done = (): Promise<void> => Promise.resolve();
+  const [unpack, writeArrow] = [() => new Uint8Array(0), () => ({ begin: done, write: done, end: done })];
   return topicSource({} as Source, {
     topic: "t",
     fields: { columns: {} },
@@ -93,6 +99,24 @@ test("what cannot be told to a group is no error", async () => {
   const { table } = await since(source, null);
   const warning = "telling how far topic t is read: no group";
   expect(table && (await source.published(table))).toEqual({ rowsBehind: undefined, newestMs: undefined, warning });
+});
+
+test("the newest record that was read is known, whichever of two shards is there first", async () => {
+  let letThrough = (): void => undefined;
+  let olderMayCome = Promise.resolve();
+  const source = sourceOf([{ stable: 1 }, { stable: 1 }], async (partition) => {
+    await (partition === 0 ? olderMayCome : undefined);
+    return batch({ base: 0, values: ["{}"], timeMs: partition === 0 ? 1000 : 2000 });
+  });
+  const { table, shards } = await since(source, null);
+  olderMayCome = new Promise((resolve) => (letThrough = resolve));
+  const [first, second] = (await Promise.all(shards.map((shard) => source.open(shard)))).map(({ remote }) =>
+    remote?.fetch([]),
+  );
+  await second;
+  letThrough();
+  await first;
+  expect(table && (await source.published(table))).toMatchObject({ newestMs: 2000 });
 });
 
 test("an offset that no topic has is refused, not cut into shards", async () => {
