@@ -1,7 +1,7 @@
 import { type EvaluatedNight, type Figures, changesOf } from "../checks/evaluation.js";
 import { count, showCount } from "../base/shown-numbers.js";
 import { figure } from "./agreement.js";
-import { gaugeText } from "./metrics.js";
+import { metricText } from "./metrics.js";
 import { fitTable } from "./table.js";
 
 /** Predictions judged by labels, night by night. */
@@ -119,6 +119,6 @@ export function evaluationMetrics({ nights }: Evaluation, job: string): string {
     { name: "infer_batch_evaluation_info", help: "1; its label is the last night with labels", samples: about },
     { name: "infer_batch_evaluation", help, samples },
   ]
-    .map((gauge) => gaugeText(gauge, { batch_job: job }))
+    .map((gauge) => metricText(gauge, { batch_job: job }))
     .join("");
 }

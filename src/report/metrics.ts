@@ -31,13 +31,13 @@ const infoMetric = "infer_batch_info";
 export function metricsText(state: MetricsState, previous: PreviousMetrics = {}): string {
   const { record, outcome } = state;
   const common = commonLabels(record.info);
-  const end = endGauges(state).map((each) => gaugeText(each, common));
+  const end = endGauges(state).map((each) => metricText(each, common));
   const { work } = previous;
   // An attempt with nothing to do repeats the gauges of the attempt that did the work.
   if (outcome !== undefined && isIdle(outcome) && work?.runId === record.run?.runId && hasChecks(work, record)) {
     return [...end, work?.text ?? ""].join("");
   }
-  return [...end, ...workGauges(state).map((each) => gaugeText(each, common))].join("");
+  return [...end, ...workGauges(state).map((each) => metricText(each, common))].join("");
 }
 
 /** Whether an attempt found its run complete, or held or discarded by a verdict that another attempt made. */
@@ -61,7 +61,7 @@ function commonLabels({ job, worker }: AttemptLabels): Labels {
   return { batch_job: job, worker: String(worker.index) };
 }
 
-function endGauges({ record, outcome, lastSuccessMs, endedMs }: MetricsState): Gauge[] {
+function endGauges({ record, outcome, lastSuccessMs, endedMs }: MetricsState): Metric[] {
   const exitCode = outcome === undefined ? undefined : exitCodeOfOutcome(outcome);
   return [
     gauge("infer_batch_running", "1 while an attempt is running", outcome === undefined ? 1 : 0),
@@ -75,7 +75,7 @@ function endGauges({ record, outcome, lastSuccessMs, endedMs }: MetricsState): G
   ];
 }
 
-function workGauges(state: MetricsState): Gauge[] {
+function workGauges(state: MetricsState): Metric[] {
   const { run, engine, info } = state.record;
   const labels = {
     run_id: run?.runId ?? "",
@@ -102,7 +102,7 @@ function workGauges(state: MetricsState): Gauge[] {
   ];
 }
 
-function countGauges({ record, outcome }: MetricsState): Gauge[] {
+function countGauges({ record, outcome }: MetricsState): Metric[] {
   const { run, engine, counts, rejectReasons: rejected, inputState } = record;
   const trees = engine?.trees() ?? null;
   const committed = outcome?.kind === "done" ? outcome.report.spansCommitted : undefined;
@@ -137,7 +137,7 @@ function countGauges({ record, outcome }: MetricsState): Gauge[] {
   ];
 }
 
-function serverGauges({ record: { engine } }: MetricsState): Gauge[] {
+function serverGauges({ record: { engine } }: MetricsState): Metric[] {
   const server = engine?.server?.();
   const latencies = Object.entries(server?.latencyMs ?? {}).flatMap(([name, ms]) =>
     ms === null ? [] : [{ labels: { quantile: `0.${name.slice(1)}` }, value: ms / 1000 }],
@@ -154,7 +154,7 @@ function serverGauges({ record: { engine } }: MetricsState): Gauge[] {
   ];
 }
 
-function spendingGauges({ record: { engine } }: MetricsState): Gauge[] {
+function spendingGauges({ record: { engine } }: MetricsState): Metric[] {
   const { attempt, run, requestsLost } = engine?.spending?.() ?? {};
   const lostHelp = "Requests of the attempt that got no answer, and may have been paid for";
   return [
@@ -167,7 +167,7 @@ function spendingGauges({ record: { engine } }: MetricsState): Gauge[] {
   ];
 }
 
-function tokenSamples(spent: RecordedSpending | undefined): Gauge["samples"] {
+function tokenSamples(spent: RecordedSpending | undefined): Metric["samples"] {
   return [
     { labels: { kind: "prompt" }, value: spent?.prompt_tokens },
     { labels: { kind: "cached" }, value: spent?.cached_tokens },
@@ -175,7 +175,7 @@ function tokenSamples(spent: RecordedSpending | undefined): Gauge["samples"] {
   ];
 }
 
-function timeGauges({ record }: MetricsState): Gauge[] {
+function timeGauges({ record }: MetricsState): Metric[] {
   const byStage = secondsByStage(record.stages);
   return [
     gauge("infer_batch_scoring_seconds", "From the attempt's first row until the run's end", record.seconds),
@@ -188,7 +188,7 @@ function timeGauges({ record }: MetricsState): Gauge[] {
   ];
 }
 
-function gauge(name: string, help: string, value: number | null | undefined): Gauge {
+function gauge(name: string, help: string, value: number | null | undefined): Metric {
   return { name, help, samples: [{ value: value ?? undefined }] };
 }
 
@@ -196,17 +196,20 @@ function seconds(ms: number | undefined): number | undefined {
   return ms === undefined ? undefined : ms / 1000;
 }
 
-export function gaugeText({ name, help, samples }: Gauge, common: Labels): string {
+/** Metrics in Prometheus' text format; nothing where no sample has a value. */
+export function metricText({ name, type = "gauge", help, samples }: Metric, common: Labels): string {
   const measured = samples.filter(({ value }) => value !== undefined);
   if (measured.length === 0) {
     return "";
   }
-  const lines = measured.map(({ labels, value }) => `${name}{${labelsText({ ...common, ...labels })}} ${value}\n`);
-  return `# HELP ${name} ${help}\n# TYPE ${name} gauge\n${lines.join("")}`;
+  const lines = measured.map(
+    ({ part = "", labels, value }) => `${name}${part}{${labelsText({ ...common, ...labels })}} ${value}\n`,
+  );
+  return `# HELP ${name} ${help}\n# TYPE ${name} ${type}\n${lines.join("")}`;
 }
 
 /** Labels as they stand between braces. */
-export function labelsText(labels: Labels): string {
+function labelsText(labels: Labels): string {
   return Object.entries(labels)
     .map(([name, value]) => `${name}="${escapeLabel(value)}"`)
     .join(",");
@@ -242,11 +245,17 @@ function escapeRegExp(text: string): string {
   return text.replaceAll(/[\\^$.*+?()[\]{}|]/g, "\\$&");
 }
 
-/** A gauge in Prometheus' text format; samples without a value are left out. */
-interface Gauge {
+/** Samples without a value are left out. */
+export interface Metric {
   readonly name: string;
+  readonly type?: "gauge" | "counter" | "histogram" | "summary";
   readonly help: string;
-  readonly samples: readonly { readonly labels?: Labels; readonly value: number | undefined }[];
+  readonly samples: readonly {
+    /** What follows the name of the metric, such as `_sum` of a summary. */
+    readonly part?: string;
+    readonly labels?: Labels;
+    readonly value: number | undefined;
+  }[];
 }
 
 type Labels = Readonly<Record<string, string>>;
@@ -259,9 +268,9 @@ const mostChecks = 300;
 
 const severity: Readonly<Record<Level, number>> = { pass: 0, warn: 1, hold: 2 };
 
-function checkGauges(review: RunReview | undefined): Gauge[] {
+function checkGauges(review: RunReview | undefined): Metric[] {
   const results = worstByColumn(review?.verdict?.verdict.results ?? []);
-  const ofResults = (name: string, help: string, of: (result: Finding) => number | string): Gauge => ({
+  const ofResults = (name: string, help: string, of: (result: Finding) => number | string): Metric => ({
     name: `${checkMetric}_${name}`,
     help,
     samples: results.map((result) => {
@@ -303,7 +312,7 @@ const stateMetric = "infer_batch_run_state";
 const states = ["unfinished", "held", "published", "discarded"] as const;
 type MetricsRunState = (typeof states)[number];
 
-function stateGauge(outcome: Outcome | undefined): Gauge {
+function stateGauge(outcome: Outcome | undefined): Metric {
   const status = outcome?.kind === "done" ? outcome.report.status : undefined; // else it is running, or it failed
   const state =
     status === "held" || status === "discarded" ? status : status === "partial" ? "unfinished" : "published";

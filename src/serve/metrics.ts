@@ -1,4 +1,4 @@
-import { labelsText } from "../report/metrics.js";
+import { type Metric, metricText } from "../report/metrics.js";
 
 /** Where a prediction comes from. */
 export type Source = "batch" | "online" | "canary";
@@ -25,35 +25,14 @@ export interface ServeState {
 /** Upper ends of the buckets of latencies, in seconds. */
 const buckets = [0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, Number.POSITIVE_INFINITY];
 
-interface Latencies {
-  readonly counts: number[];
-  sum: number;
-}
-
-/** A metric of these samples; nothing where there are none. */
-function metric(name: string, type: string, help: string, samples: readonly string[]): string {
-  return samples.length === 0 ? "" : `# HELP ${name} ${help}\n# TYPE ${name} ${type}\n${samples.join("")}`;
-}
-
 /** Metrics in Prometheus' text format: https://prometheus.io/docs/instrumenting/exposition_formats/ */
 export function createServeMetrics(job: string): ServeMetrics {
-  const latencies = new Map<string, Latencies>();
+  const latencies = new Map<string, { readonly counts: number[]; sum: number }>();
   const answers = new Map<string, number>();
   const predictions: Record<Source, number> = { batch: 0, online: 0, canary: 0 };
   const differences = new Map<string, { count: number; sum: number }>();
   let failures = 0;
 
-  const common = { batch_job: job };
-  const sample = (name: string, labels: Readonly<Record<string, string>>, value: number): string =>
-    `${name}{${labelsText({ ...common, ...labels })}} ${value}\n`;
-  const histogram = (name: string, route: string, { counts, sum }: Latencies): string => {
-    let total = 0;
-    const rows = buckets.map((le, index) => {
-      total += counts[index] ?? 0;
-      return sample(`${name}_bucket`, { route, le: le === Number.POSITIVE_INFINITY ? "+Inf" : String(le) }, total);
-    });
-    return [...rows, sample(`${name}_sum`, { route }, sum), sample(`${name}_count`, { route }, total)].join("");
-  };
   return {
     answered(route, status, seconds) {
       const key = JSON.stringify({ route, code: String(status) });
@@ -75,55 +54,63 @@ export function createServeMetrics(job: string): ServeMetrics {
       failures += 1;
     },
     text({ waitingRows, run }) {
-      const seconds = "infer_batch_serve_request_seconds";
-      return [
-        metric(
-          "infer_batch_serve_requests_total",
-          "counter",
-          "Requests, by route and status",
-          Array.from(answers, ([labels, count]) =>
-            sample("infer_batch_serve_requests_total", JSON.parse(labels) as Record<string, string>, count),
-          ),
-        ),
-        metric(
-          seconds,
-          "histogram",
-          "Time from a request to its answer",
-          Array.from(latencies, ([route, of]) => histogram(seconds, route, of)),
-        ),
-        metric(
-          "infer_batch_serve_predictions_total",
-          "counter",
-          "Predictions, by where they come from: the published run, its model, or the challenger's",
-          Object.entries(predictions).map(([source, count]) =>
-            sample("infer_batch_serve_predictions_total", { source }, count),
-          ),
-        ),
-        metric(
-          "infer_batch_serve_canary_difference",
-          "summary",
-          "Absolute difference between predictions of the challenger and of the model of the run",
-          Array.from(differences, ([column, { count, sum }]) =>
-            ["sum", "count"].map((part) =>
-              sample(`infer_batch_serve_canary_difference_${part}`, { column }, part === "sum" ? sum : count),
-            ),
-          ).flat(),
-        ),
-        metric("infer_batch_serve_queue_rows", "gauge", "Rows that wait for the model", [
-          sample("infer_batch_serve_queue_rows", {}, waitingRows),
-        ]),
-        metric(
-          "infer_batch_serve_run_info",
-          "gauge",
-          "The published run that is served",
-          run === undefined
-            ? []
-            : [sample("infer_batch_serve_run_info", { run_id: run.runId, model_sha256: run.model }, 1)],
-        ),
-        metric("infer_batch_serve_reload_failures_total", "counter", "Failed looks for, or loads of, a newer run", [
-          sample("infer_batch_serve_reload_failures_total", {}, failures),
-        ]),
-      ].join("");
+      const metrics: readonly Metric[] = [
+        {
+          name: "infer_batch_serve_requests_total",
+          type: "counter",
+          help: "Requests, by route and status",
+          samples: Array.from(answers, ([labels, value]) => ({
+            labels: JSON.parse(labels) as Record<string, string>,
+            value,
+          })),
+        },
+        {
+          name: "infer_batch_serve_request_seconds",
+          type: "histogram",
+          help: "Time from a request to its answer",
+          samples: Array.from(latencies, ([route, { counts, sum }]) => {
+            let count = 0;
+            const ofBuckets = buckets.map((le, index) => {
+              count += counts[index] ?? 0;
+              return { part: "_bucket", labels: { route, le: String(le).replace("Infinity", "+Inf") }, value: count };
+            });
+            const labels = { route };
+            return [...ofBuckets, { part: "_sum", labels, value: sum }, { part: "_count", labels, value: count }];
+          }).flat(),
+        },
+        {
+          name: "infer_batch_serve_predictions_total",
+          type: "counter",
+          help: "Predictions, by where they come from: the published run, its model, or the challenger's",
+          samples: Object.entries(predictions).map(([source, value]) => ({ labels: { source }, value })),
+        },
+        {
+          name: "infer_batch_serve_canary_difference",
+          type: "summary",
+          help: "Absolute difference between predictions of the challenger and of the model of the run",
+          samples: Array.from(differences, ([column, { count, sum }]) => [
+            { part: "_sum", labels: { column }, value: sum },
+            { part: "_count", labels: { column }, value: count },
+          ]).flat(),
+        },
+        {
+          name: "infer_batch_serve_queue_rows",
+          help: "Rows that wait for the model",
+          samples: [{ value: waitingRows }],
+        },
+        {
+          name: "infer_batch_serve_run_info",
+          help: "The published run that is served",
+          samples: [{ labels: { run_id: run?.runId ?? "", model_sha256: run?.model ?? "" }, value: run && 1 }],
+        },
+        {
+          name: "infer_batch_serve_reload_failures_total",
+          type: "counter",
+          help: "Failed looks for, or loads of, a newer run",
+          samples: [{ value: failures }],
+        },
+      ];
+      return metrics.map((metric) => metricText(metric, { batch_job: job })).join("");
     },
   };
 }
