@@ -1,6 +1,7 @@
 import type { ColumnType, SourceColumn } from "../../columns/types.js";
 import { JobError } from "../../base/errors.js";
 import type { PartitionType } from "../../job/jobfile/input-spec.js";
+import { isCalendarDate } from "./identity.js";
 
 /** The folder value that Hive writes for NULL. */
 const hiveNull = "__HIVE_DEFAULT_PARTITION__";
@@ -12,7 +13,7 @@ interface TypeRule {
 
 const rules: Readonly<Record<PartitionType, TypeRule>> = {
   text: { type: "utf8", fits: () => true },
-  date: { type: "date32", fits: isDate },
+  date: { type: "date32", fits: isCalendarDate },
   int64: {
     type: "int64",
     fits: (text) => /^-?\d{1,19}$/.test(text) && BigInt.asIntN(64, BigInt(text)) === BigInt(text),
@@ -20,11 +21,6 @@ const rules: Readonly<Record<PartitionType, TypeRule>> = {
   float64: { type: "float64", fits: (text) => /^-?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(text) },
   bool: { type: "bool", fits: (text) => /^(true|false)$/i.test(text) },
 };
-
-function isDate(text: string): boolean {
-  const time = /^\d{4}-\d\d-\d\d$/.test(text) ? Date.parse(`${text}T00:00:00Z`) : Number.NaN;
-  return !Number.isNaN(time) && new Date(time).toISOString().startsWith(text);
-}
 
 /** The `key=value` folders of a shard's URI, in Hive's naming: values are escaped with %xx, and NULL has its own. */
 export function partitionsOf(uri: string): ReadonlyMap<string, string | null> {
