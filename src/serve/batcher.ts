@@ -1,6 +1,7 @@
 import { createColumnBuilder } from "../columns/columns.js";
+import { asFixed } from "../columns/value-text.js";
 import { rowNumberColumn } from "../models/binding/contract.js";
-import type { Column, OutputRows, Piece, RejectedRow, SpanOutput } from "../columns/types.js";
+import type { Column, OutputRows, Piece, SpanOutput } from "../columns/types.js";
 import { RequestError } from "./request-error.js";
 import type { RowScorer } from "./scorer.js";
 
@@ -35,12 +36,9 @@ interface Waiting {
   readonly columns: ReadonlyMap<string, Column>;
   readonly rows: readonly number[];
   readonly sinceMs: number;
-  resolve: (scored: ScoredRows) => void;
-  reject: (error: unknown) => void;
+  readonly resolve: (scored: ScoredRows) => void;
+  readonly reject: (error: unknown) => void;
 }
-
-/** The longest time that a timer takes. */
-const longestMs = 2 ** 31 - 1;
 
 export function createBatcher({ scorer, batch, queue, nowMs }: BatcherOptions): Batcher {
   const waiting: Waiting[] = [];
@@ -88,34 +86,25 @@ export function createBatcher({ scorer, batch, queue, nowMs }: BatcherOptions): 
       if (waitingRows > 0 && waitingRows + rows.length > queue) {
         throw new RequestError(503, `${waitingRows} rows wait for the model`);
       }
-      return new Promise((resolve, reject) => {
+      let late: NodeJS.Timeout | undefined;
+      const scored = new Promise<ScoredRows>((resolve, reject) => {
         const sinceMs = nowMs();
         const entry = { columns, rows, sinceMs, resolve, reject };
         waiting.push(entry);
         waitingRows += rows.length;
         if (deadlineMs < Number.POSITIVE_INFINITY) {
-          const late = setTimeout(
-            () => {
-              const index = waiting.indexOf(entry);
-              if (index !== -1) {
-                waiting.splice(index, 1);
-                waitingRows -= rows.length;
-              }
-              reject(new RequestError(504, "the deadline of the request has passed"));
-            },
-            Math.min(longestMs, Math.max(0, deadlineMs - sinceMs)),
-          );
-          entry.resolve = (scored) => {
-            clearTimeout(late);
-            resolve(scored);
-          };
-          entry.reject = (error) => {
-            clearTimeout(late);
-            reject(error as Error);
-          };
+          late = setTimeout(() => {
+            const index = waiting.indexOf(entry);
+            if (index !== -1) {
+              waiting.splice(index, 1);
+              waitingRows -= rows.length;
+            }
+            reject(new RequestError(504, "the deadline of the request has passed"));
+          }, deadlineMs - sinceMs);
         }
         setImmediate(begin); // requests of one turn of the event loop are scored together
       });
+      return scored.finally(() => clearTimeout(late));
     },
     async [Symbol.asyncDispose]() {
       await Promise.all(running);
@@ -163,14 +152,11 @@ function pieceOf({ columns }: RowScorer, requests: readonly Waiting[]): Piece {
 
 /** The rows of a batch that are those of a request, from a row on. @throws RequestError 422 if some of them have no prediction */
 function rowsOf({ rows: output, rejects }: SpanOutput, from: number, rows: readonly number[]): ScoredRows {
-  const numbers = output.columns.find(({ name }) => name === rowNumberColumn.name)?.column;
-  if (numbers?.kind !== "fixed") {
-    throw new TypeError("rows came without their numbers");
-  }
+  const numbers = asFixed(output.columns.find(({ name }) => name === rowNumberColumn.name)?.column as Column).data;
   const to = from + rows.length;
   const at = new Int32Array(rows.length).fill(-1);
   for (let index = 0; index < output.rowCount; index += 1) {
-    const row = Number(numbers.data[index]);
+    const row = Number(numbers[index]);
     if (row >= from && row < to) {
       at[row - from] = index;
     }
@@ -179,13 +165,12 @@ function rowsOf({ rows: output, rejects }: SpanOutput, from: number, rows: reado
     const byRow = new Map(rejects.map((reject) => [reject.row, reject]));
     const refused = Array.from(at.keys()).filter((row) => at[row] === -1);
     throw new RequestError(422, `${refused.length} of ${at.length} rows cannot be scored`, {
-      rows: refused.map((row) => refusedRow(rows[row], byRow.get(from + row))),
+      // A row that is none of the output and no reject was left out by input.where.
+      rows: refused.map((row) => {
+        const { column = null, reason = "filtered", value = null } = byRow.get(from + row) ?? {};
+        return { row: rows[row], column, reason, value };
+      }),
     });
   }
   return { output, at };
-}
-
-function refusedRow(row: number | undefined, reject: RejectedRow | undefined): object {
-  // A row that is none of the output and no reject was left out by input.where.
-  return { row, column: reject?.column ?? null, reason: reject?.reason ?? "filtered", value: reject?.value ?? null };
 }
