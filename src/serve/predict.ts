@@ -27,21 +27,18 @@ export async function predict(run: ServedRun, body: unknown, options: PredictOpt
   const found = await lookedUp(run, rows, options);
   const missing = [...rows.keys()].filter((row) => found[row] === undefined);
   const scored = await scoreRows(run, rows, missing, deadlineMs);
-  const answers = found.map((row) => (row === undefined ? "" : answerOf("batch", row)));
-  for (const [place, row] of missing.entries()) {
-    answers[row] = answerOf("online", scored[place] as FoundRow);
-  }
-  const byModel = new Map(missing.map((row, place) => [row, scored[place] as FoundRow]));
-  const carried = new Set(run.plan.contract.passthrough.map(({ column }) => column));
   const tried = await tryCanary(run, rows, options);
-  for (const [row, answer] of tried) {
-    answers[row] = answerOf("canary", answer);
-    compare(metrics, carried, answer, found[row] ?? byModel.get(row));
-    byModel.delete(row);
-  }
-  metrics.predicted("canary", tried.size);
-  metrics.predicted("online", byModel.size);
-  metrics.predicted("batch", rows.length - tried.size - byModel.size);
+  const carried = new Set(run.plan.contract.passthrough.map(({ column }) => column));
+  const answers = found.map((looked, row) => {
+    const ofRun = (looked ?? scored.get(row)) as FoundRow;
+    const ofCanary = tried.get(row);
+    if (ofCanary !== undefined) {
+      compare(metrics, carried, ofCanary, ofRun);
+    }
+    const source = ofCanary !== undefined ? "canary" : looked === undefined ? "online" : "batch";
+    metrics.predicted(source, 1);
+    return answerOf(source, ofCanary ?? ofRun);
+  });
   return `{"predictions":[${answers.join(",")}]}`;
 }
 
@@ -66,8 +63,7 @@ async function tryCanary(
   };
   const wanted = [...rows.keys()].filter((row) => shareOf(rows[row] as Row) < spec.canary);
   try {
-    const scored = await scoreRows(canary, rows, wanted, deadlineMs);
-    return new Map(wanted.map((row, place) => [row, scored[place] as FoundRow]));
+    return await scoreRows(canary, rows, wanted, deadlineMs);
   } catch (error) {
     if (!(error instanceof RequestError)) {
       log.warn(`the challenger fails, and the model of the run answers its keys: ${messageOf(error)}`);
@@ -77,15 +73,10 @@ async function tryCanary(
 }
 
 /** Measures how far two predictions of a row are apart, in the columns of numbers that both have. */
-function compare(
-  metrics: ServeMetrics,
-  carried: ReadonlySet<string>,
-  challenger: FoundRow,
-  champion: FoundRow | undefined,
-): void {
-  const [one, other] = [challenger, champion ?? challenger].map(({ members }) => JSON.parse(`{${members}}`) as Row);
-  for (const [column, value] of Object.entries(one ?? {})) {
-    const beside = other?.[column];
+function compare(metrics: ServeMetrics, carried: ReadonlySet<string>, challenger: FoundRow, champion: FoundRow): void {
+  const besides = JSON.parse(`{${champion.members}}`) as Row;
+  for (const [column, value] of Object.entries(JSON.parse(`{${challenger.members}}`) as Row)) {
+    const beside = besides[column];
     if (typeof value === "number" && typeof beside === "number" && !carried.has(column)) {
       metrics.compared(column, Math.abs(value - beside));
     }
@@ -127,20 +118,20 @@ async function lookedUp(
   }
 }
 
-/** Scores some of the rows. */
+/** Scores some of the rows. Returns the predictions by the numbers of the rows. */
 async function scoreRows(
   { scorer, batcher, plan: { runId, model } }: ServedModel,
   rows: readonly Row[],
   wanted: readonly number[],
   deadlineMs: number,
-): Promise<readonly FoundRow[]> {
+): Promise<ReadonlyMap<number, FoundRow>> {
   if (wanted.length === 0) {
-    return [];
+    return new Map();
   }
   const columns = columnsOfRows(scorer.columns, rows, wanted);
   const { output, at } = await batcher.score(columns, wanted, deadlineMs);
   const members = membersOf(output.columns.filter(({ name }) => name !== rowNumberColumn.name));
-  return Array.from(at, (row) => ({ members: members(row), runId, model: model.sha256 }));
+  return new Map(wanted.map((row, place) => [row, { members: members(at[place] ?? 0), runId, model: model.sha256 }]));
 }
 
 /** @throws RequestError 400, 413 */
