@@ -1,4 +1,6 @@
+import { isRecord } from "../base/checks.js";
 import { nullColumn } from "../columns/columns.js";
+import { encodeTexts } from "../columns/tensor.js";
 import { type Column, type ColumnType, layoutOf, type NamedColumn, showType } from "../columns/types.js";
 import { allocate, type Values } from "../columns/values.js";
 import {
@@ -121,61 +123,45 @@ export function valueAt(row: Readonly<Record<string, unknown>>, path: readonly s
 
 /** A column of values of JSON. @throws RequestError 400 */
 export function columnOfValues({ name, type }: Pick<NamedColumn, "name" | "type">, values: readonly unknown[]): Column {
-  const wrong = (value: unknown, wanted: ColumnType): RequestError =>
-    new RequestError(400, `column \`${name}\` is ${shownJson(value)}, expected ${article(showType(wanted))} or null`);
-  return build(type, values, wrong);
-}
-
-function article(type: string): string {
-  return `${/^[aeiou]/.test(type) ? "an" : "a"} ${type}`;
-}
-
-type Wrong = (value: unknown, wanted: ColumnType) => RequestError;
-
-function build(type: ColumnType, values: readonly unknown[], wrong: Wrong): Column {
+  const requireEach = (fits: (value: unknown, row: number) => boolean): void => {
+    const row = values.findIndex((value, at) => value !== null && !fits(value, at));
+    if (row !== -1) {
+      const wanted = showType(type);
+      const article = /^[aeiou]/.test(wanted) ? "an" : "a";
+      throw new RequestError(
+        400,
+        `column \`${name}\` is ${shownJson(values[row])}, expected ${article} ${wanted} or null`,
+      );
+    }
+  };
   const layout = layoutOf(type);
   const valid = values.includes(null) ? Uint8Array.from(values, (value) => (value === null ? 0 : 1)) : undefined;
   switch (layout.kind) {
     case "fixed": {
       const { element, elementsPerValue } = layout;
       const data = allocate(element, values.length * elementsPerValue);
-      for (const [row, value] of values.entries()) {
-        if (value !== null && !put(type, data, row, value)) {
-          throw wrong(value, type);
-        }
-      }
+      requireEach((value, row) => put(type, data, row, value));
       return { kind: "fixed", elementsPerValue, data, valid };
     }
-    case "bytes": {
-      const texts = values.map((value) => {
-        if (value !== null && typeof value !== "string") {
-          throw wrong(value, type);
-        }
-        return Buffer.from(value ?? "");
-      });
-      return { kind: "bytes", offsets: offsetsOf(texts), bytes: Buffer.concat(texts), valid };
-    }
+    case "bytes":
+      requireEach((value) => typeof value === "string");
+      return { kind: "bytes", ...encodeTexts(values.map((value) => (value ?? "") as string)), valid };
     case "list": {
-      const lists = values.map((value): readonly unknown[] => {
-        if (value !== null && !Array.isArray(value)) {
-          throw wrong(value, type);
-        }
-        return (value as readonly unknown[] | null) ?? [];
-      });
-      return { kind: "list", offsets: offsetsOf(lists), child: build(layout.element, lists.flat(), wrong), valid };
+      requireEach(Array.isArray);
+      const lists = values.map((value) => (value ?? []) as readonly unknown[]);
+      const offsets = new Uint32Array(values.length + 1);
+      for (const [row, { length }] of lists.entries()) {
+        offsets[row + 1] = (offsets[row] ?? 0) + length;
+      }
+      return { kind: "list", offsets, child: columnOfValues({ name, type: layout.element }, lists.flat()), valid };
     }
     case "struct": {
-      const structs = values.map((value): Readonly<Record<string, unknown>> => {
-        if (typeof value !== "object" || Array.isArray(value)) {
-          throw wrong(value, type);
-        }
-        return (value as Readonly<Record<string, unknown>> | null) ?? {};
-      });
+      requireEach((value) => isRecord(value) && !Array.isArray(value));
+      const rows = values.map((value) => (value ?? {}) as Readonly<Record<string, unknown>>);
       const children = layout.fields.map((field) =>
-        build(
-          field.type,
-          structs.map((struct) => (Object.hasOwn(struct, field.name) ? (struct[field.name] ?? null) : null)),
-          wrong,
+        columnOfValues(
+          { name, type: field.type },
+          rows.map((row) => valueAt(row, [field.name]) ?? null),
         ),
       );
       return { kind: "struct", rowCount: values.length, children, valid };
@@ -185,39 +171,19 @@ function build(type: ColumnType, values: readonly unknown[], wrong: Wrong): Colu
   }
 }
 
-function offsetsOf(items: readonly { readonly length: number }[]): Uint32Array {
-  const offsets = new Uint32Array(items.length + 1);
-  for (const [index, { length }] of items.entries()) {
-    offsets[index + 1] = (offsets[index] ?? 0) + length;
-  }
-  return offsets;
-}
-
-const bitsOf: Readonly<Record<string, number>> = {
-  int8: 8,
-  int16: 16,
-  int32: 32,
-  int64: 64,
-  uint8: 8,
-  uint16: 16,
-  uint32: 32,
-  uint64: 64,
-};
-
 /** Puts a value into its place; false: it is not of the type. */
 function put(type: ColumnType, data: Values, row: number, value: unknown): boolean {
   if (typeof type === "object") {
     return type.kind === "decimal" && putDecimal(type, data, row, value);
   }
-  const bits = bitsOf[type];
-  if (bits !== undefined) {
+  if (/^u?int\d/.test(type)) {
     const whole = wholeOf(value);
-    const isSigned = type.startsWith("int");
-    if (whole === undefined || whole !== (isSigned ? BigInt.asIntN(bits, whole) : BigInt.asUintN(bits, whole))) {
+    if (whole === undefined) {
       return false;
     }
-    (data as { [index: number]: bigint | number })[row] = bits === 64 ? whole : Number(whole);
-    return true;
+    const element = type.endsWith("64") ? whole : Number(whole);
+    data[row] = element; // wraps around where it does not fit
+    return data[row] === element;
   }
   if (type === "bool") {
     data[row] = value === true ? 1 : 0;
@@ -231,14 +197,11 @@ function put(type: ColumnType, data: Values, row: number, value: unknown): boole
     return false;
   }
   if (type === "uuid") {
-    const hex = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i.test(value)
-      ? BigInt(`0x${value.replaceAll("-", "")}`)
-      : undefined;
-    if (hex !== undefined) {
-      data[row * 2] = BigInt.asUintN(64, hex);
-      data[row * 2 + 1] = (hex >> 64n) ^ (1n << 63n);
-    }
-    return hex !== undefined;
+    const isUuid = /^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$/i.test(value);
+    const bits = BigInt(isUuid ? `0x${value.replaceAll("-", "")}` : 0);
+    data[row * 2] = bits; // its lower half
+    data[row * 2 + 1] = (bits >> 64n) ^ (1n << 63n);
+    return isUuid;
   }
   return putMoment(type, data, row, value);
 }
@@ -288,10 +251,10 @@ function putDecimal(
   }
   const unscaled = BigInt(`${sign}${digits === "" ? "0" : digits}`);
   if (precision > 18) {
-    data[row * 2] = BigInt.asUintN(64, unscaled);
-    data[row * 2 + 1] = BigInt.asUintN(64, unscaled >> 64n);
+    data[row * 2] = unscaled; // its lower half
+    data[row * 2 + 1] = unscaled >> 64n;
   } else {
-    (data as { [index: number]: bigint | number })[row] = precision > 9 ? unscaled : Number(unscaled);
+    data[row] = precision > 9 ? unscaled : Number(unscaled);
   }
   return true;
 }
