@@ -120,8 +120,10 @@ export async function openHttpServer(options: HttpOptions): Promise<HttpServer> 
   };
 
   const model = `/v2/models/${options.job}`;
-  const isReady = (): boolean => current() !== undefined && !isDraining;
-  const readiness = (): Answer => (isReady() ? json({ ready: true }) : { ...json({ ready: false }), status: 503 });
+  const readiness = (about: object = {}): Answer => {
+    const ready = current() !== undefined && !isDraining;
+    return { ...json({ ...about, ready }), status: ready ? 200 : 503 };
+  };
   const health: Readonly<Record<string, () => Answer>> = {
     "/healthz": () => json({ live: true }),
     "/readyz": readiness,
@@ -137,7 +139,7 @@ export async function openHttpServer(options: HttpOptions): Promise<HttpServer> 
     },
     "/v2": () => json({ ...options.program, extensions: ["binary_tensor_data"] }),
     [model]: () => json(metadataV2(options.job, served())),
-    [`${model}/ready`]: () => ({ ...readiness(), ...json({ name: options.job, ready: isReady() }) }),
+    [`${model}/ready`]: () => readiness({ name: options.job }),
   };
   const posted: Readonly<Record<string, (request: IncomingMessage, deadlineMs: number) => Promise<Answer>>> = {
     async "/predict"(request, deadlineMs) {
@@ -160,14 +162,14 @@ export async function openHttpServer(options: HttpOptions): Promise<HttpServer> 
     },
   };
 
-  const answer = async (request: IncomingMessage, path: string): Promise<Answer> => {
-    const { method } = request;
-    const probe = health[path];
+  const answer = async (request: IncomingMessage, route: string): Promise<Answer> => {
+    const { method, url = "" } = request;
+    const probe = health[route];
     if (probe !== undefined && (method === "GET" || method === "HEAD")) {
       return probe();
     }
     authorize(request);
-    const [get, post] = [shown[path], posted[path]];
+    const [get, post] = [shown[route], posted[route]];
     if (get !== undefined && method === "GET") {
       return get();
     }
@@ -175,18 +177,17 @@ export async function openHttpServer(options: HttpOptions): Promise<HttpServer> 
       return await post(request, deadlineOf(request));
     }
     throw (probe ?? get ?? post) === undefined
-      ? new RequestError(404, `there is no ${path.slice(0, 200)}`)
-      : new RequestError(405, `${path} does not take ${String(method)}`);
+      ? new RequestError(404, `there is no ${url.slice(0, 200)}`)
+      : new RequestError(405, `${route} does not take ${String(method)}`);
   };
-  const routeOf = (path: string): string =>
-    [health, shown, posted].some((routes) => Object.hasOwn(routes, path)) ? path : "other";
+  const routes = new Set([health, shown, posted].flatMap((table) => Object.keys(table)));
   const handle = async (request: IncomingMessage, response: ServerResponse): Promise<void> => {
     const sinceMs = nowMs();
     const [path = ""] = (request.url ?? "").split("?");
-    const route = routeOf(path);
+    const route = routes.has(path) ? path : "other";
     let made: Answer;
     try {
-      made = await answer(request, route === "other" ? "" : path);
+      made = await answer(request, route);
     } catch (error) {
       made = answerTo(error, log);
     }
