@@ -4,8 +4,7 @@ import { jsonOf } from "../columns/value-text.js";
 import type { SliceRequest } from "../formats/format.js";
 import type { DuckDbReader } from "../formats/sql/chunks.js";
 import { fixedSize, openBatchLimit, sizeWithin, timeRow } from "../flow/batch-size.js";
-import type { Models, OpenedJob } from "../flow/opened-job.js";
-import { silentLog } from "../flow/opened-job.js";
+import { type OpenedJob, silentLog } from "../flow/opened-job.js";
 import { directPlan } from "../flow/pack/direct.js";
 import { rowsRead } from "../flow/pack/select-rows.js";
 import type { DecodedRows } from "../flow/read.js";
@@ -24,34 +23,18 @@ export interface RowScorer extends ServedContract, AsyncDisposable {
   score(piece: Piece): Promise<SpanOutput>;
 }
 
-interface ScorerOptions {
-  readonly plan: Plan;
-  readonly engine: Engine;
-  readonly models: Models;
-  /** Rows of a call of the model. */
-  readonly batchRows: number;
-}
-
 /** Opens a scorer, which closes the engine with itself, and warms the engine up. */
 export async function openScorer(
-  {
-    attempt,
-    memory,
-    reporter: {
-      record: { info },
-      log,
-    },
-  }: Pick<OpenedJob, "attempt" | "memory" | "reporter">,
-  { plan, engine, models, batchRows }: ScorerOptions,
+  { job, models, attempt, memory, reporter }: OpenedJob,
+  plan: Plan,
+  engine: Engine,
 ): Promise<RowScorer> {
   const served = servedContract(plan.contract);
   const { contract, columns } = served;
   const { fixedBatchRows } = contract;
-  const batchLimit = await openBatchLimit(models.batchLimits, log, {
-    engine,
-    contract,
-    modelSha256: plan.model.sha256,
-  });
+  const modelSha256 = plan.model.sha256;
+  const batchLimit = await openBatchLimit(models.batchLimits, reporter.log, { engine, contract, modelSha256 });
+  const batchRows = job.spec.serve.batch.rows;
   const sizer = fixedBatchRows === null ? sizeWithin(batchLimit, fixedSize(batchRows)) : fixedSize(fixedBatchRows);
   await engine.local?.opened();
   await timeRow(engine, contract);
@@ -77,7 +60,7 @@ export async function openScorer(
 
   const { nowMs, dateMs } = attempt;
   const { signal } = new AbortController(); // what has begun is completed, also when the server stops
-  const record = createAttemptRecord({ info, nowMs, dateMs });
+  const record = createAttemptRecord({ info: reporter.record.info, nowMs, dateMs });
   return {
     ...served,
     concurrency: engine.concurrency,
@@ -104,7 +87,7 @@ export async function openScorer(
         },
         commits: 1,
         spanOf: () => span,
-        lineage: () => ({ runId: plan.runId, modelSha256: plan.model.sha256, scoredAtMs: dateMs() }),
+        lineage: () => ({ runId: plan.runId, modelSha256, scoredAtMs: dateMs() }),
         rejects: {
           spans: { locate: (row: number) => ({ shard: requestShard, row }) },
           source: { open: () => Promise.resolve(request) },
@@ -129,19 +112,12 @@ export async function openScorer(
 
   /** Shows values of rows that cannot be scored; those of expressions are not there any more. */
   function describeRows(piece: Piece) {
+    const shown = (name: string, row: number): string | null => {
+      const [column, type] = [piece.columns.get(name), types.get(name)];
+      return column === undefined || type === undefined || column.valid?.[row] === 0 ? null : jsonOf(type, column, row);
+    };
     return ({ rows, columns: wanted }: { rows: readonly number[]; columns: readonly { readonly name: string }[] }) =>
-      Promise.resolve(
-        new Map(
-          rows.map((row) => [
-            row,
-            wanted.map(({ name }) => {
-              const [column, type] = [piece.columns.get(name), types.get(name)];
-              const text = column === undefined || type === undefined ? "null" : jsonOf(type, column, row);
-              return text === "null" ? null : text;
-            }),
-          ]),
-        ),
-      );
+      Promise.resolve(new Map(rows.map((row) => [row, wanted.map(({ name }) => shown(name, row))])));
   }
 }
 

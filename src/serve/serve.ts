@@ -30,14 +30,9 @@ export async function serve(options: ServeOptions): Promise<void> {
   const retired = new Set<Promise<void>>();
 
   const retire = (run: ServedRun): void => {
-    const close = async (): Promise<void> => {
-      try {
-        await run[Symbol.asyncDispose]();
-      } catch (error) {
-        log.warn(`closing run ${run.plan.runId}: ${messageOf(error)}`);
-      }
-    };
-    const closing = close().finally(() => retired.delete(closing));
+    const closing = Promise.resolve(run[Symbol.asyncDispose]())
+      .catch((error: unknown) => log.warn(`closing run ${run.plan.runId}: ${messageOf(error)}`))
+      .finally(() => retired.delete(closing));
     retired.add(closing);
   };
   /** Loads the published run unless it is the one that answers. */

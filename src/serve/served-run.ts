@@ -1,4 +1,4 @@
-import type { Models, OpenedJob } from "../flow/opened-job.js";
+import type { OpenedJob } from "../flow/opened-job.js";
 import type { Engine } from "../models/engine.js";
 import { JobError, messageOf, orError } from "../base/errors.js";
 import { openSecondJob, openSecondRun } from "../run/second-job.js";
@@ -53,29 +53,22 @@ export async function openServedRun(opened: OpenedJob & AsyncDisposable, plan: P
     const rowsByKey = await openRowsByKey(opened, plan);
     const canary = await openCanary(opened, plan);
     closing.push(...(canary === undefined ? [] : [canary]));
-    let users = 0;
-    let onUnused: (() => void) | undefined;
+    const inUse = new Set<Promise<unknown>>();
     return {
       ...model,
       rowsByKey,
       canary,
       async use(work) {
-        users += 1;
+        const working = work();
+        inUse.add(working);
         try {
-          return await work();
+          return await working;
         } finally {
-          users -= 1;
-          if (users === 0) {
-            onUnused?.();
-          }
+          inUse.delete(working);
         }
       },
       async [Symbol.asyncDispose]() {
-        if (users > 0) {
-          await new Promise<void>((resolve) => {
-            onUnused = resolve;
-          });
-        }
+        await Promise.allSettled(inUse);
         await close();
       },
     };
@@ -119,13 +112,11 @@ async function openRowsByKey(opened: OpenedJob, plan: Plan): Promise<RowsByKey |
 }
 
 async function openServedModel(opened: OpenedJob, plan: Plan): Promise<ServedModel> {
-  const { serve } = opened.job.spec;
   const engine = await openPlannedEngine(opened, plan);
   try {
     await checkGolden(opened, { plan, engine });
-    const { models, attempt } = opened;
-    const scorer = await openScorer(opened, { plan, engine, models, batchRows: serve.batch.rows });
-    const batcher = createBatcher({ scorer, ...serve, nowMs: attempt.nowMs });
+    const scorer = await openScorer(opened, plan, engine);
+    const batcher = createBatcher({ scorer, ...opened.job.spec.serve, nowMs: opened.attempt.nowMs });
     return { plan, scorer, batcher, [Symbol.asyncDispose]: () => batcher[Symbol.asyncDispose]() };
   } catch (error) {
     await engine[Symbol.asyncDispose]();
@@ -138,10 +129,7 @@ const isGone = ({ code }: JobError): boolean =>
   code === "FILE_MISSING" || code === "MODEL_PIN" || code === "MODEL_CHANGED";
 
 /** Opens the model of a run. A copy is kept on this machine, which a rollback may need when the file is another one. */
-async function openPlannedEngine(
-  { job, models }: { readonly job: OpenedJob["job"]; readonly models: Models },
-  plan: Plan,
-): Promise<Engine> {
+async function openPlannedEngine({ job, models }: OpenedJob, plan: Plan): Promise<Engine> {
   const need = { inputBytes: Number.POSITIVE_INFINITY };
   const planned = plannedModel(job.spec, plan);
   const found = planned && (await orError(() => openPinnedModel(job, models, planned), isGone));

@@ -78,15 +78,8 @@ function hasParams(params: Readonly<Record<string, string>> | undefined, { param
 }
 
 /** Reads the token and the certificate. */
-async function secretsOf(
-  {
-    spec: {
-      serve: { token, tls },
-    },
-    where,
-  }: LoadedSpec,
-  folder: string,
-): Promise<Pick<ServeOptions, "token" | "tls">> {
+async function secretsOf({ spec, where }: LoadedSpec, folder: string): Promise<Pick<ServeOptions, "token" | "tls">> {
+  const { token, tls } = spec.serve;
   const read = (name: "cert" | "key"): Promise<string> =>
     readGivenText(resolve(folder, tls?.[name] ?? ""), { key: where(["serve", "tls", name]), limitBytes: pemBytes });
   return {
