@@ -2,7 +2,7 @@ import { z } from "../../base/zod.js";
 import { didYouMean } from "../../base/suggest.js";
 import { isCalendarDate } from "../../run/plan/identity.js";
 import type { PostgresMode } from "./output-spec.js";
-import { anyNumber, attempt, name, plan, type Refuse, showFound, text } from "./values.js";
+import { anyNumber, attempt, name, percentage, plan, type Refuse, showFound, text } from "./values.js";
 
 /** Checks of a run's predictions, and what becomes of a run that fails them. */
 export interface ChecksSpec {
@@ -56,16 +56,6 @@ interface ExpectedRun {
   readonly reason: string;
   /** Later runs are compared with it, although it would have been held. */
   readonly asBaseline: boolean;
-}
-
-/** A percentage as a share: "60%" is 0.6. */
-function percentage(most: number): z.ZodType<number> {
-  const error = `expected a percentage such as 1%, at most ${most}%`;
-  return z
-    .string({ error })
-    .regex(/^(\d{1,4}(\.\d{1,6})?%|\$\{.+\})$/, { error, abort: true })
-    .refine((given) => Number.parseFloat(given) <= most, { error, params: showFound, abort: true })
-    .transform((given) => Number.parseFloat(given) / 100);
 }
 
 const number = z.number({ error: "expected a number" });

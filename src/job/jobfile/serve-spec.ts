@@ -1,6 +1,6 @@
 import { z } from "../../base/zod.js";
 import type { TargetSpecs } from "./output-spec.js";
-import { countFrom, type Refuse, secret, text, textOrEmpty } from "./values.js";
+import { countFrom, durationIn, percentage, type Refuse, secret, text, textOrEmpty } from "./values.js";
 
 /** How `serve` answers for the rows of a job: with the model and bindings of its last published run. */
 export interface ServeSpec {
@@ -30,18 +30,7 @@ export interface ServeSpec {
   readonly tls?: { readonly cert: string; readonly key: string } | undefined;
 }
 
-const millisecondsError = "expected a duration such as 5ms, 2s or 1m";
-const millisecondsOf: Readonly<Record<string, number>> = { ms: 1, s: 1000, m: 60_000 };
-const milliseconds: z.ZodType<number> = z
-  .string({ error: millisecondsError })
-  .regex(/^(\d{1,6}(ms|s|m)|\$\{.+\})$/, millisecondsError)
-  .transform((given) => Number.parseInt(given, 10) * (millisecondsOf[given.replace(/^\d+/, "")] ?? Number.NaN))
-  .pipe(z.number({ error: millisecondsError }));
-
-const share: z.ZodType<number> = z
-  .string({ error: "expected a percentage such as 5%" })
-  .regex(/^(100|\d{1,2}(\.\d{1,3})?)%$/, "expected a percentage such as 5%")
-  .transform((given) => Number.parseFloat(given) / 100);
+const milliseconds = durationIn({ ms: 1, s: 1000, m: 60_000 }, "5ms, 2s or 1m");
 
 export const serve = z.strictObject({
   host: text.default("127.0.0.1").describe("Address to listen on; 0.0.0.0 takes requests from other machines."),
@@ -71,7 +60,7 @@ export const serve = z.strictObject({
     .default(8_388_608)
     .describe("Most bytes of a request's body; more are answered 413."),
   poll: milliseconds.default(10_000).describe("How often it looks for a newly published run."),
-  canary: share
+  canary: percentage(100)
     .default(0)
     .describe(
       "Share of keys, such as 5%, that the challenger's model answers. It needs `challenger`. The same keys each time.",

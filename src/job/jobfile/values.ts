@@ -77,15 +77,28 @@ export const name = z
   .string()
   .regex(outputName, "expected letters, digits and _, at most 63, not starting with a digit");
 
-const durationError = "expected a duration such as 30s, 15m, 4h or 2d";
-const secondsOf: Readonly<Record<string, number>> = { s: 1, m: 60, h: 3600, d: 86_400 };
+/** A duration in one of some units, such as "30s", as a number. */
+export function durationIn(units: Readonly<Record<string, number>>, examples: string): z.ZodType<number> {
+  const error = `expected a duration such as ${examples}`;
+  return z
+    .string({ error })
+    .regex(new RegExp(`^(\\d{1,6}(${Object.keys(units).join("|")})|\\$\\{.+\\})$`), error)
+    .transform((given) => Number.parseInt(given, 10) * (units[given.replace(/^\d+/, "")] ?? Number.NaN))
+    .pipe(z.number({ error }));
+}
 
-/** A duration such as "30s", "15m", "4h" or "2d", in seconds. */
-export const duration: z.ZodType<number> = z
-  .string({ error: durationError })
-  .regex(/^(\d{1,6}[smhd]|\$\{.+\})$/, durationError)
-  .transform((given) => Number(given.slice(0, -1)) * (secondsOf[given.slice(-1)] ?? Number.NaN))
-  .pipe(z.number({ error: durationError }));
+/** In seconds. */
+export const duration = durationIn({ s: 1, m: 60, h: 3600, d: 86_400 }, "30s, 15m, 4h or 2d");
+
+/** A percentage as a share: "60%" is 0.6. */
+export function percentage(most: number): z.ZodType<number> {
+  const error = `expected a percentage such as 1%, at most ${most}%`;
+  return z
+    .string({ error })
+    .regex(/^(\d{1,4}(\.\d{1,6})?%|\$\{.+\})$/, { error, abort: true })
+    .refine((given) => Number.parseFloat(given) <= most, { error, params: showFound, abort: true })
+    .transform((given) => Number.parseFloat(given) / 100);
+}
 
 const bytesOf: Readonly<Record<string, number>> = { M: 1024 ** 2, G: 1024 ** 3, T: 1024 ** 4 };
 
