@@ -57,11 +57,14 @@ async function serveJob(path: string, options: ServeCommandOptions, io: SafeIo):
 /** Finds, among the latest runs, the plan of the one that readers have. */
 async function lastPublished(
   { job, sink }: OpenedJob,
-  options: JobOptions,
+  { param }: JobOptions,
   lookedAt: number,
 ): Promise<Plan | undefined> {
+  const hasParams = (texts: readonly string[]): boolean => param.every((text) => texts.includes(text));
   const recorded = await sink.history({ job: job.spec.name, last: lookedAt });
-  const runs = latestFirst(recorded.filter((run) => isInFrontOfReaders(run) && hasParams(run.plan?.params, options)));
+  const runs = latestFirst(
+    recorded.filter((run) => isInFrontOfReaders(run) && hasParams(paramTexts(run.plan?.params ?? {}))),
+  );
   const [latest] = runs;
   if (latest?.plan === undefined || replacedBy(latest.plan.target) !== "all") {
     return latest?.plan;
@@ -69,12 +72,6 @@ async function lastPublished(
   // The table has the rows of the run that was published last, also where that is one of an earlier date.
   const shown = (await sink.published("here")).at(-1);
   return runs.find(({ runId }) => runId === shown?.runId)?.plan;
-}
-
-/** Whether a run has the params of the command line. */
-function hasParams(params: Readonly<Record<string, string>> | undefined, { param }: JobOptions): boolean {
-  const texts = params === undefined ? [] : paramTexts(params);
-  return param.every((text) => texts.includes(text));
 }
 
 /** Reads the token and the certificate. */
