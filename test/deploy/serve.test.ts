@@ -4,7 +4,7 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import { parseAllDocuments } from "yaml";
 import { expectEnd, projectFolder, runHere } from "../support/cli.js";
-import { identity, smallJob } from "../support/faulty.js";
+import { eighthsJob } from "../support/faulty.js";
 import { scratch } from "../support/job.js";
 import { startServing } from "../support/serve.js";
 import { validators } from "../support/validators.js";
@@ -52,12 +52,7 @@ test("probes and the autoscaler ask for what a server has; its token comes from 
   const [deployment, , scaler] = await manifests();
   const [container] = deployment?.spec.template.spec.containers ?? [];
   await writeFile(join(scratch.path, "token"), "open-sesame\n");
-  const { spec } = await smallJob(scratch.path, {
-    model: identity,
-    select: "SELECT i::BIGINT AS id, i / 8::DOUBLE AS x FROM range(10) t(i)",
-    output: { columns: ["id"] },
-    serve: { port: 0, token: `\${file:${join(scratch.path, "token")}}` },
-  });
+  const spec = await eighthsJob(10, { serve: { port: 0, token: `\${file:${join(scratch.path, "token")}}` } });
   await expectEnd(runHere(["run", spec]), 0);
   expect(container?.args[0]).toBe("serve");
   const server = await startServing(spec);

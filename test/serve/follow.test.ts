@@ -6,14 +6,10 @@ import { serve as serveSpec } from "#src/job/jobfile/serve-spec.js";
 import { everyRun } from "#src/run/lifecycle/recorded-run.js";
 import { serve } from "#src/serve/serve.js";
 import { expectEnd, runHere } from "../support/cli.js";
-import { identity, smallJob } from "../support/faulty.js";
-import { scratch } from "../support/job.js";
+import { eighthsJob } from "../support/faulty.js";
 
 test("a run that was loaded when the output could not be asked any more is closed", async () => {
-  const { spec } = await smallJob(scratch.path, {
-    model: identity,
-    select: "SELECT i::BIGINT AS id, i::DOUBLE AS x FROM range(10) t(i)",
-  });
+  const spec = await eighthsJob(10);
   await expectEnd(runHere(["run", spec]), 0);
   const open = async () => await openLoaded(await readSpec(spec, { param: [] }), spec);
   await using finder = await open();

@@ -6,21 +6,14 @@ import { once } from "node:events";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { expectEnd, runHere } from "../support/cli.js";
-import { identity, smallJob } from "../support/faulty.js";
+import { eighthsJob } from "../support/faulty.js";
 import { scratch } from "../support/job.js";
 import { type Served, startServing } from "../support/serve.js";
 import { tell, until } from "../support/waiting.js";
 
 /** A served job whose model gives back the number that it gets. */
-async function served(serve: object = {}, overrides: object = {}): Promise<Served> {
-  const select = "SELECT i::BIGINT AS id, i / 8::DOUBLE AS x FROM range(100) t(i)";
-  const { spec } = await smallJob(scratch.path, {
-    model: identity,
-    select,
-    output: { columns: ["id"] },
-    serve: { port: 0, ...serve },
-    ...overrides,
-  });
+async function served(serve: object = {}): Promise<Served> {
+  const spec = await eighthsJob(100, { serve: { port: 0, ...serve } });
   await expectEnd(runHere(["run", spec]), 0);
   return await startServing(spec);
 }
@@ -137,12 +130,7 @@ test("SIGTERM answers the requests that came, and ends with 143", async () => {
 });
 
 test("without a published run a server listens, is not ready, and serves the first one that is published", async () => {
-  const { spec } = await smallJob(scratch.path, {
-    model: identity,
-    select: "SELECT i::BIGINT AS id, i / 8::DOUBLE AS x FROM range(10) t(i)",
-    output: { columns: ["id"] },
-    serve: { port: 0, poll: "50ms" },
-  });
+  const spec = await eighthsJob(10, { serve: { port: 0, poll: "50ms" } });
   const server = await startServing(spec, { says: /no run of small is published/ });
   for (const response of [
     await server.get("/readyz"),
@@ -157,12 +145,9 @@ test("without a published run a server listens, is not ready, and serves the fir
 });
 
 test("the last run of some params is found behind many of others", async () => {
-  const { spec } = await smallJob(scratch.path, {
-    model: identity,
-    select: "SELECT i::BIGINT AS id, i / 8::DOUBLE AS x FROM range(2) t(i)",
+  const spec = await eighthsJob(2, {
     params: { ds: "${today}", region: "US" },
-    output: { columns: ["id"], parquet: { path: "out/region=${region}/dt=${ds}" } },
-    serve: { port: 0 },
+    output: { parquet: { path: "out/region=${region}/dt=${ds}" } },
   });
   const days = Array.from({ length: 80 }, (_, day) => new Date(Date.UTC(2026, 8, 1 + day)).toISOString().slice(0, 10));
   await expectEnd(runHere(["run", spec, "--param", "ds=2026-08-31", "--param", "region=EU"]), 0);

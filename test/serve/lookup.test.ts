@@ -1,8 +1,8 @@
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { expectEnd, projectFolder, runHere } from "../support/cli.js";
-import { identity, smallJob } from "../support/faulty.js";
-import { scratch } from "../support/job.js";
+import { eighthsJob } from "../support/faulty.js";
+import { scratch, type SpecOverrides } from "../support/job.js";
 import { lastJson, nightlyJob, type Nights, nightsInTable } from "../support/nights.js";
 import { outputRows } from "../support/output.js";
 import { writeRows } from "../support/parquet.js";
@@ -12,8 +12,6 @@ import { until } from "../support/waiting.js";
 
 const postgres = usePostgres();
 const serve = { port: 0, key: ["id"], poll: "100s" };
-/** Rows 0 to 99 of the fixture, in a file of their own. */
-const few = { input: { path: "few.parquet" } };
 const data = join(projectFolder, "fixtures/data/diabetes/*.parquet");
 
 async function rowOf(id: number): Promise<string> {
@@ -21,8 +19,10 @@ async function rowOf(id: number): Promise<string> {
   return row;
 }
 
-async function writeFew(): Promise<void> {
+/** Has a job score rows 0 to 99 of the fixture only. */
+async function few(): Promise<SpecOverrides> {
   await writeRows(join(scratch.path, "few.parquet"), `SELECT * FROM '${data}' WHERE id < 100`);
+  return { serve, checks: undefined, input: { path: "few.parquet" } };
 }
 
 async function publish(nights: Nights, date: string): Promise<void> {
@@ -30,8 +30,7 @@ async function publish(nights: Nights, date: string): Promise<void> {
 }
 
 test("a row of the published files is looked up by its key alone, any other is scored, in the order of the request", async () => {
-  await writeFew();
-  const nights = await nightlyJob(scratch.path, { serve, checks: undefined, ...few });
+  const nights = await nightlyJob(scratch.path, await few());
   await publish(nights, "2026-11-20");
   const server = await startServing(nights.spec);
   const rows = ['{"id":7}', await rowOf(300), await rowOf(8), '{"id":99}'];
@@ -54,13 +53,7 @@ test("a row of the published files is looked up by its key alone, any other is s
 });
 
 test("rows that do not fit in memory are refused with the memory that they need", async () => {
-  const { spec } = await smallJob(scratch.path, {
-    model: identity,
-    select: "SELECT i::BIGINT AS id, i / 8::DOUBLE AS x FROM range(600000) t(i)",
-    output: { columns: ["id"] },
-    engine: { memory: "64MiB", threads: 1 },
-    serve,
-  });
+  const spec = await eighthsJob(600_000, { engine: { memory: "64MiB", threads: 1 }, serve });
   await expectEnd(runHere(["run", spec]), 0);
   const { code, stderr } = await runHere(["serve", spec]);
   expect([code, stderr]).toEqual([
@@ -86,18 +79,23 @@ postgres.describe("rows in Postgres", () => {
     }
   });
 
-  test("rows of runs that are not published are scored, those of published ones looked up", async () => {
+  test.each([
+    [
+      "of a run that is not published",
+      "upsert",
+      "UPDATE scores.predictions SET run_id = 'diabetes-mlp-0123456789ab', score = -1 WHERE id = 8",
+    ],
+    [
+      "whose key comes twice in a run",
+      "append",
+      "INSERT INTO scores.predictions SELECT * FROM scores.predictions WHERE id = 8",
+    ],
+  ])("a row %s is scored, others are looked up", async (_which, mode, change) => {
     const database = await postgres.server().createDatabase();
-    await writeFew();
-    const nights = await nightsInTable(scratch.path, database, "upsert", {
-      serve,
-      checks: undefined,
-      output: { lineage: true },
-      ...few,
-    });
+    const nights = await nightsInTable(scratch.path, database, mode, { ...(await few()), output: { lineage: true } });
     await publish(nights, "2026-11-20");
     const server = await startServing(nights.spec);
-    await database.query("UPDATE scores.predictions SET run_id = 'diabetes-mlp-0123456789ab', score = -1 WHERE id = 8");
+    await database.query(change);
     const [seven, eight] = await server.predict(['{"id":7}', await rowOf(8)]);
     expect([seven, eight]).toMatchObject([
       { id: 7, source: "batch" },
@@ -108,8 +106,7 @@ postgres.describe("rows in Postgres", () => {
 
   test("the run whose rows a table has is served, also where its date is an earlier one", async () => {
     const database = await postgres.server().createDatabase();
-    await writeFew();
-    const nights = await nightsInTable(scratch.path, database, "replace", { serve, checks: undefined, ...few });
+    const nights = await nightsInTable(scratch.path, database, "replace", await few());
     await publish(nights, "2026-11-21");
     const earlier = await expectEnd(nights.night("run", "2026-11-20", "--allow-older", "--json"), 0);
     const server = await startServing(nights.spec);
@@ -119,32 +116,10 @@ postgres.describe("rows in Postgres", () => {
     ]);
   });
 
-  test("of a key that comes twice in a run no row is found", async () => {
-    const database = await postgres.server().createDatabase();
-    await writeFew();
-    const nights = await nightsInTable(scratch.path, database, "append", {
-      serve,
-      checks: undefined,
-      output: { lineage: true },
-      ...few,
-    });
-    await publish(nights, "2026-11-20");
-    const server = await startServing(nights.spec);
-    await database.query("INSERT INTO scores.predictions SELECT * FROM scores.predictions WHERE id = 8");
-    expect(await server.predict(['{"id":7}', await rowOf(8)])).toMatchObject([
-      { id: 7, source: "batch" },
-      { id: 8, source: "online" },
-    ]);
-  });
-
   test("rows of a table that takes the place of the served one are not answered before its run is served", async () => {
     const database = await postgres.server().createDatabase();
-    await writeFew();
-    const nights = await nightsInTable(scratch.path, database, "replace", {
-      serve: { ...serve, poll: "2s" },
-      checks: undefined,
-      ...few,
-    });
+    const spec = { ...(await few()), serve: { ...serve, poll: "2s" } };
+    const nights = await nightsInTable(scratch.path, database, "replace", spec);
     await publish(nights, "2026-11-20");
     const server = await startServing(nights.spec);
     const [before] = await server.predict(['{"id":7}']);

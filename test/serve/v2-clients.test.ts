@@ -3,8 +3,7 @@ import { join } from "node:path";
 import { fileURLToPath } from "node:url";
 import { expect, test } from "vitest";
 import { expectEnd, runHere } from "../support/cli.js";
-import { identity, smallJob } from "../support/faulty.js";
-import { scratch } from "../support/job.js";
+import { eighthsJob } from "../support/faulty.js";
 import { pythonTools, pythonToolsOfTorture } from "../support/python-tools.js";
 import { startServing } from "../support/serve.js";
 
@@ -21,12 +20,7 @@ test.each([
     console.warn(`SKIPPED${tools.skipped}`);
     return;
   }
-  const { spec } = await smallJob(scratch.path, {
-    model: identity,
-    select: "SELECT i::BIGINT AS id, i / 8::DOUBLE AS x FROM range(10) t(i)",
-    output: { columns: ["id"] },
-    serve: { port: 0 },
-  });
+  const spec = await eighthsJob(10);
   await expectEnd(runHere(["run", spec]), 0);
   const server = await startServing(spec);
   const { stdout, stderr } = spawnSync(join(tools.bin, "python"), [script, client, server.url], { encoding: "utf8" });

@@ -5,7 +5,7 @@ import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { JobError } from "#src/base/errors.js";
 import { type CliResult, projectFolder, runCli } from "./cli.js";
-import { type Fixture, type SpecOverrides, writeSpec } from "./job.js";
+import { type Fixture, scratch, type SpecOverrides, writeSpec } from "./job.js";
 import { type SmallModel, writeModel } from "./onnx.js";
 import { query, writeRows } from "./parquet.js";
 import { until } from "./waiting.js";
@@ -123,6 +123,18 @@ export const identity: SmallModel = {
   outputs: [{ name: "score", dtype: "float32", shape: ["N", 1] }],
   nodes: [{ op: "Identity", from: ["x"], to: "score" }],
 };
+
+/** Writes a job whose model gives `x` back, which is an eighth of `id`; returns its spec. */
+export async function eighthsJob(rows: number, { output, ...overrides }: SpecOverrides = {}): Promise<string> {
+  const { spec } = await smallJob(scratch.path, {
+    serve: { port: 0 },
+    ...overrides,
+    model: identity,
+    select: `SELECT i::BIGINT AS id, i / 8::DOUBLE AS x FROM range(${rows}) t(i)`,
+    output: { columns: ["id"], ...output },
+  });
+  return spec;
+}
 
 /** Looks `code` up in a table of ten: any other code makes it fail. `rows`: of its fixed batch. */
 export function lookup(rows: number | "N" = "N"): SmallModel {
