@@ -37,8 +37,6 @@ export function openRedisOf(spec: RedisSpec, tools: AfterTools): After {
     async *read(run, named) {
       yield* keyedFilesOf(tools, await run.read(spec.key), named);
     },
-    info: (message) => {
-      log.info(message);
-    },
+    info: (message) => log.info(message),
   });
 }
