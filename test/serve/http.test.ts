@@ -105,6 +105,9 @@ test("more rows or bytes than the limits are answered 413", async () => {
   expect((await server.post("/predict", { rows: [{ id: 1, x: 1, more: "x".repeat(1000) }] })).status).toBe(413);
   const inputs = [{ name: "x", datatype: "FP64", shape: [4], data: [1, 2, 3, 4] }];
   expect((await server.post("/v2/models/small/infer", { inputs })).status).toBe(413);
+  // Whose length is not told.
+  const chunked = { method: "POST", body: new Blob(["x".repeat(2000)]).stream(), duplex: "half" };
+  expect((await fetch(`${server.url}/predict`, chunked as RequestInit)).status).toBe(413);
   expect((await server.post("/predict", one)).status).toBe(200);
 });
 

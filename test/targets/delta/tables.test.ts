@@ -7,7 +7,9 @@ import { scratch, writeSpec } from "../../support/job.js";
 import { bin, missing, skipped } from "../../support/lake-writers.js";
 import { filesOfDelta, rowsOfDelta } from "../../support/lakes.js";
 import { useFirstStores } from "../../support/clouds.js";
+import { hookedDisk } from "../../support/hooked-disk.js";
 import { mirror } from "../../support/s3-target.js";
+import { carryOut, deltaSink, planFor } from "../../support/sinks.js";
 import { query, readFiles } from "../../support/parquet.js";
 import { fixtureNamed } from "../../support/world.js";
 import { goldenRows } from "../../support/golden.js";
@@ -85,6 +87,23 @@ async function makeTable({
   const lines = [{ protocol }, { metaData }].map((action) => JSON.stringify(action));
   await writeFile(join(table(), "_delta_log", "00000000000000000000.json"), lines.join("\n"));
 }
+
+test("a part that goes while its run is published is named, and no commit names its file", async () => {
+  let isGone = false;
+  const fs = hookedDisk(scratch.path, {
+    async before(_, call) {
+      if (!isGone && /^link table\/part-/.test(call)) {
+        isGone = true;
+        const parts = await readdir(table(), { recursive: true });
+        await rm(join(table(), parts.find((name) => /_infer-batch\/.*part-00000/.test(name)) ?? ""));
+      }
+    },
+  });
+  await using sink = deltaSink(table(), { fs });
+  await expect(carryOut(sink, planFor(sink.planTarget))).rejects.toMatchObject({ code: "OUTPUT_DAMAGED" });
+  expect(isGone).toBe(true);
+  expect(await filesOfDelta(table())).toEqual({});
+});
 
 describe("a Delta table as the target", () => {
   test.skipIf(missing !== undefined)(
