@@ -1,3 +1,5 @@
+import { isRecord } from "./checks.js";
+
 /**
  * Characters that a terminal or viewer interprets instead of showing: control characters (C0, DEL, C1), marks that
  * change the direction of text (https://www.unicode.org/reports/tr9/), line and paragraph separators, and lone
@@ -35,3 +37,19 @@ export function strictText(bytes: Uint8Array): string {
 
 /** A time of day: 06:00. Two of them compare as texts. */
 export const timeOfDay = /^([01]\d|2[0-3]):[0-5]\d$/;
+
+/** JSON, in which integers of 64 bits keep all digits. @param plain what stands for a value, such as one that JSON does not have */
+export function jsonText(value: unknown, plain: (value: unknown) => unknown = (same) => same): string {
+  const shown = plain(value);
+  if (typeof shown === "bigint") {
+    return String(shown);
+  }
+  if (Array.isArray(shown)) {
+    return `[${shown.map((each) => jsonText(each, plain)).join(",")}]`;
+  }
+  if (isRecord(shown)) {
+    const pairs = Object.entries(shown).filter(([, each]) => each !== undefined);
+    return `{${pairs.map(([name, each]) => `${JSON.stringify(name)}:${jsonText(each, plain)}`).join(",")}}`;
+  }
+  return JSON.stringify(shown);
+}

@@ -1,8 +1,9 @@
 import { createColumnBuilder } from "../columns/columns.js";
-import type { BytesColumn, ColumnType, OutputRows } from "../columns/types.js";
-import { createTable, readColumn } from "./vectors.js";
+import type { BytesColumn, Column, ColumnType, OutputRows } from "../columns/types.js";
+import { createTable } from "./vectors.js";
 import type { DuckDBConnection } from "./instance.js";
 import { quoteName, quotePath, sqlTypeOf } from "./sql.js";
+import { readRows } from "./stored-rows.js";
 
 /** A column by which rows are found. */
 export interface KeyColumn {
@@ -128,14 +129,11 @@ export async function* rowsWithout(
   const [[due] = []] = (
     await connection.runAndReadAll(`SELECT num_rows::DOUBLE FROM parquet_file_metadata(${file})`)
   ).getRows();
-  const names = columns.map(({ name }) => quoteName(name)).join(", ");
-  const result = await connection.stream(`SELECT ${names} FROM read_parquet(${file}, hive_partitioning = false)`);
   let piece = createPiece(columns);
   let from = 0;
   let next = 0;
-  for (let chunk = await result.fetchChunk(); chunk !== null && chunk.rowCount > 0; chunk = await result.fetchChunk()) {
-    const one = chunk;
-    const read = columns.map(({ type }, index) => readColumn(one, index, type));
+  for await (const chunk of readRows(connection, columns, `read_parquet(${file}, hive_partitioning = false)`)) {
+    const read = chunk.columns.map(({ column }) => column);
     let start = 0;
     for (; next < without.length && (without[next] as number) < from + chunk.rowCount; next += 1) {
       const row = (without[next] as number) - from;
@@ -156,7 +154,7 @@ export async function* rowsWithout(
 }
 
 function createPiece(columns: readonly KeyColumn[]): {
-  append(read: readonly ReturnType<typeof readColumn>[], from: number, to: number): void;
+  append(read: readonly Column[], from: number, to: number): void;
   isFull(): boolean;
   finish(): OutputRows;
 } {

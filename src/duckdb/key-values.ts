@@ -2,7 +2,7 @@ import type { ColumnType } from "../columns/types.js";
 import type { StoredSpans, StoredTable } from "../run/lifecycle/span-record.js";
 import type { DuckDBConnection } from "./instance.js";
 import { csvRows, quoteName, quotePath } from "./sql.js";
-import { StreamEndedError } from "./stored-rows.js";
+import { chunksOf, StreamEndedError } from "./stored-rows.js";
 
 interface TypedColumn {
   readonly name: string;
@@ -65,9 +65,9 @@ async function* texts(
   named: KeyedColumns,
   due: number,
 ): AsyncGenerator<KeyValues> {
-  const result = await connection.stream(`SELECT ${keySql(named.key)}, ${objectSql(named.columns)} FROM ${from}`);
+  const sql = `SELECT ${keySql(named.key)}, ${objectSql(named.columns)} FROM ${from}`;
   let rows = 0;
-  for (let chunk = await result.fetchChunk(); chunk !== null && chunk.rowCount > 0; chunk = await result.fetchChunk()) {
+  for await (const chunk of chunksOf(connection, sql)) {
     rows += chunk.rowCount;
     yield { keys: chunk.getColumnValues(0) as (string | null)[], values: chunk.getColumnValues(1) as string[] };
   }

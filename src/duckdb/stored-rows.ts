@@ -1,3 +1,4 @@
+import type { DuckDBDataChunk } from "@duckdb/node-api";
 import type { Column, ColumnType, FixedColumn } from "../columns/types.js";
 import { filterColumn } from "../columns/columns.js";
 import type { DuckDBConnection } from "./instance.js";
@@ -60,7 +61,7 @@ export async function* readStored(
 }
 
 /**
- * Reads columns of rows. A stream that ends early does so without an error: the caller counts the rows.
+ * Reads columns of rows, which the caller counts, as those of `chunksOf`.
  * @param rows SQL of what they are selected from
  */
 export async function* readRows(
@@ -69,13 +70,19 @@ export async function* readRows(
   rows: string,
 ): AsyncGenerator<{ readonly rowCount: number; readonly columns: readonly ReadColumn[] }> {
   const names = columns.map(({ name }) => quoteName(name)).join(", ");
-  const result = await connection.stream(`SELECT ${names} FROM ${rows}`);
-  for (let chunk = await result.fetchChunk(); chunk !== null && chunk.rowCount > 0; chunk = await result.fetchChunk()) {
-    const fetched = chunk;
+  for await (const chunk of chunksOf(connection, `SELECT ${names} FROM ${rows}`)) {
     yield {
-      rowCount: fetched.rowCount,
-      columns: columns.map(({ type }, index) => ({ type, column: readColumn(fetched, index, type) })),
+      rowCount: chunk.rowCount,
+      columns: columns.map(({ type }, index) => ({ type, column: readColumn(chunk, index, type) })),
     };
+  }
+}
+
+/** Yields what a query answers. A stream that ends early does so without an error: the caller counts the rows. */
+export async function* chunksOf(connection: DuckDBConnection, sql: string): AsyncGenerator<DuckDBDataChunk> {
+  const result = await connection.stream(sql);
+  for (let chunk = await result.fetchChunk(); chunk !== null && chunk.rowCount > 0; chunk = await result.fetchChunk()) {
+    yield chunk;
   }
 }
 

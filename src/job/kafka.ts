@@ -1,5 +1,3 @@
-import { readFile } from "node:fs/promises";
-import { resolve } from "node:path";
 import { gunzipSync } from "node:zlib";
 import { type Column, type RecordBatch, showType } from "../columns/types.js";
 import { rowState, selectRows } from "../flow/pack/select-rows.js";
@@ -28,7 +26,7 @@ import type { Tools } from "./attempt.js";
 import type { InputSpec } from "./jobfile/input-spec.js";
 import type { Projection } from "../models/binding/contract.js";
 import { type KafkaRegistrySpec, type KafkaSpec, leftOut, problemColumn } from "./jobfile/kafka-spec.js";
-import { fileError, readHeader, readSecret } from "./reading.js";
+import { readHeader, readPem, readSecret } from "./reading.js";
 
 /* How a topic is opened on this machine. */
 
@@ -133,15 +131,9 @@ async function tlsOf(tls: KafkaSpec["tls"], { folder, where }: TopicTools): Prom
   if (tls === undefined || tls === true) {
     return tls && {};
   }
-  const read = async (key: "ca" | "cert" | "key"): Promise<string | undefined> => {
-    const path = tls[key];
-    if (path === undefined) {
-      return undefined;
-    }
-    const doing = `reading ${where(["input", "kafka", "tls", key])}: ${path}`;
-    return await readFile(resolve(folder, path), "utf8").catch((error: unknown) => {
-      throw fileError(doing, error, "name a file in PEM that this user can read");
-    });
+  const read = async (name: "ca" | "cert" | "key"): Promise<string | undefined> => {
+    const path = tls[name];
+    return path && (await readPem(path, { folder, key: where(["input", "kafka", "tls", name]) }));
   };
   return { ca: await read("ca"), cert: await read("cert"), key: await read("key") };
 }

@@ -314,7 +314,7 @@ export async function withAfterwards({ publish = {} }: JobSpec, sink: Sink, tool
   let both = sink;
   for (const key of Object.keys(publish) as (keyof PublishSpec)[]) {
     const spec = publish[key];
-    both = spec === undefined ? both : publishingAfter(both, await afterwards[key](spec, tools));
+    both = spec === undefined ? both : publishingAfter(both, await afterwards[key](spec, tools), tools.retry.warn);
   }
   return both;
 }

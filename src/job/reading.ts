@@ -62,7 +62,7 @@ function explained(
  * Reads at most the first `limitBytes` of a file or pipe as text, also if it never ends, as `/dev/zero`.
  * @throws system errors
  */
-export async function readStart(path: string, limitBytes: number): Promise<string> {
+async function readStart(path: string, limitBytes: number): Promise<string> {
   await using file = await open(path);
   const bytes = Buffer.alloc(limitBytes);
   let length = 0;
@@ -94,6 +94,14 @@ export async function readGivenText(
     throw new JobError("SPEC_INVALID", `${doing}: it has more than ${limitBytes / 1024 / 1024} MiB`, { hint });
   }
   return text;
+}
+
+/** More than all authorities of a system. */
+const pemLimitBytes = 4 * 1024 * 1024;
+
+/** Reads certificates or a key in PEM. `folder`: the spec's. @throws JobError as `readGivenText` */
+export function readPem(path: string, { folder, key }: { folder: string; key: string }): Promise<string> {
+  return readGivenText(resolve(folder, path), { key, limitBytes: pemLimitBytes });
 }
 
 /** Longer than any password, token or URL. */

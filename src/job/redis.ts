@@ -1,4 +1,3 @@
-import { resolve } from "node:path";
 import type { Log } from "../flow/opened-job.js";
 import type { After } from "../targets/after/after.js";
 import { openRedis } from "../targets/after/redis.js";
@@ -6,7 +5,7 @@ import type { Tools } from "./attempt.js";
 import type { RedisSpec } from "./jobfile/publish-spec.js";
 import { secretFile } from "./jobfile/secrets.js";
 import { keyedFilesOf } from "./duckdb.js";
-import { readGivenText, readSecret } from "./reading.js";
+import { readPem, readSecret } from "./reading.js";
 
 export interface AfterTools extends Tools {
   readonly where: (path: readonly string[]) => string;
@@ -16,9 +15,6 @@ export interface AfterTools extends Tools {
   readonly threads: number;
   readonly memoryBytes: number;
 }
-
-/** More than the authorities of a system. */
-const authoritiesBytes = 4 * 1024 * 1024;
 
 /** Opens Redis on this machine. Nothing is read or asked before it is used. */
 export function openRedisOf(spec: RedisSpec, tools: AfterTools): After {
@@ -32,13 +28,11 @@ export function openRedisOf(spec: RedisSpec, tools: AfterTools): After {
     login: async () => ({
       url: await readSecret(url, { folder, key: key("url") }),
       password: password && (await readSecret(password, { folder, key: key("password") })),
-      ca: ca && (await readGivenText(resolve(folder, ca), { key: key("ca"), limitBytes: authoritiesBytes })),
+      ca: ca && (await readPem(ca, { folder, key: key("ca") })),
     }),
     async *read(run, named) {
       yield* keyedFilesOf(tools, await run.read(spec.key), named);
     },
-    info: (message) => {
-      log.info(message);
-    },
+    info: (message) => log.info(message),
   });
 }

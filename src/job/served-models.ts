@@ -1,5 +1,4 @@
 import { setMaxListeners } from "node:events";
-import { resolve } from "node:path";
 import { createSecureContext } from "node:tls";
 import { type ServedModel, unknownTraits } from "../models/binding/model-facts.js";
 import type { ModelSignature } from "../columns/tensor.js";
@@ -32,7 +31,7 @@ import { parseTemplate, type PromptTemplate } from "../models/binding/prompt.js"
 import { assertNever, JobError, messageOf } from "../base/errors.js";
 import { sha256Of } from "../base/sha256.js";
 import type { Tools } from "./attempt.js";
-import { fileError, readHeader, readStart } from "./reading.js";
+import { readHeader, readPem } from "./reading.js";
 import type { PromptTask } from "../models/prompts/task.js";
 import { BrokenTransfer, type RequestHeaders } from "../base/http/http.js";
 import type { SigningScope } from "../stores/objects/aws-credentials.js";
@@ -325,9 +324,6 @@ async function headersOf({ token, headers = {} }: ServerSpec, options: ServedOpt
   };
 }
 
-/** More than all authorities of a system. */
-const limitBytes = 4 * 1024 * 1024;
-
 /**
  * Reads the files of `model.server.tls`. No message quotes them.
  * @throws JobError FILE_MISSING, PERMISSION, SPEC_INVALID for files that are not certificates and their key
@@ -335,12 +331,7 @@ const limitBytes = 4 * 1024 * 1024;
 async function readTls(files: ServerTlsSpec | undefined, { folder, where }: ServedOptions): Promise<TlsSettings> {
   const read: Record<string, string> = {};
   for (const [name, path] of Object.entries(files ?? {}) as [string, string][]) {
-    const doing = `reading ${where(["model", "server", "tls", name])}: ${path}`;
-    try {
-      read[name] = await readStart(resolve(folder, path), limitBytes);
-    } catch (error) {
-      throw fileError(doing, error, "a file in PEM that this user can read; paths are relative to the spec's folder");
-    }
+    read[name] = await readPem(path, { folder, key: where(["model", "server", "tls", name]) });
   }
   try {
     createSecureContext(read);

@@ -26,11 +26,18 @@ import {
 } from "../report/report.js";
 import { comparisonDocument, decisionDocument, stripRows, verdictDocument } from "../stores/ledger.js";
 import type { AttemptJson, RunSink, Sink } from "../targets/target.js";
-import { attemptFacts, dueCall, isWhole, recordingFailure } from "./attempt.js";
+import {
+  type AttemptEnd,
+  attemptFacts,
+  attemptReport,
+  dueCall,
+  isWhole,
+  recordingFailure,
+  unscored,
+} from "./attempt.js";
 import { aggregatesOf, readBaseline, readPinned, readsAtOnce, requireColumns, warnOfSlices } from "./checks.js";
 import { openTokenizers } from "./found-model.js";
 import { decidingCommands, newRunCommand, readersLine, readersOf } from "./hints.js";
-import { type AttemptEnd, attemptReport, unscored } from "./idle.js";
 import { listInput, readSchema } from "./input.js";
 import { verdictWithoutRows, withoutRows } from "./lifecycle/erasure.js";
 import {

@@ -41,8 +41,7 @@ import {
 import { type PlannedRuns, planRun, requireFitting, warnOfFolders, warnOfModel } from "./planning.js";
 import { runStep } from "./lifecycle/lifecycle.js";
 import { unfinishedErasure, checkRejects, decidedError } from "./conclude.js";
-import { refusePruned } from "./idle.js";
-import { checkPublished, hasOnlyFailed, latestRun, refuseElsewhere } from "./resume.js";
+import { checkPublished, hasOnlyFailed, latestRun, refuseElsewhere, refusePruned } from "./resume.js";
 import { checkResumable } from "./score-run.js";
 import { spellOut } from "./hints.js";
 import { type RunState, runState } from "./state.js";

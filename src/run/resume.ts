@@ -21,7 +21,7 @@ import {
 } from "./plan/compare.js";
 import type { PlannedShard } from "./plan/plan.js";
 import type { SpanRange } from "./plan/spans.js";
-import { prunedError } from "./lifecycle/pruned-run.js";
+import { prunedError, type Pruning } from "./lifecycle/pruned-run.js";
 
 /* Whether a planned run may go on: spec, model and input are compared with its plan. */
 
@@ -71,6 +71,13 @@ export function checkSpec(job: Job, sink: Sink, run: PlannedRun): void {
 export function refuseElsewhere(job: Job, sink: Sink, run: PlannedRun): void {
   if (compareTargets(run.plan.target, sink.planTarget).isElsewhere) {
     checkSpec(job, sink, run);
+  }
+}
+
+/** Refuses a pruned run, except with `--new-run`. @throws JobError PRUNED */
+export function refusePruned(job: Job, attempt: Attempt, pruned: Pruning): void {
+  if (!attempt.newRun) {
+    throw prunedError(pruned, newRunCommand(job, pruned.plan));
   }
 }
 

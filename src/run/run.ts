@@ -3,14 +3,13 @@ import type { Attempt, ChainPosition, Input, OpenedJob } from "../flow/opened-jo
 import type { AttemptRecord } from "../report/attempt-record.js";
 import type { RunReport } from "../report/report.js";
 import type { RunSink, StoredPlan } from "../targets/target.js";
-import { recordingFailure, recordLateness, runFacts } from "./attempt.js";
+import { alreadyComplete, nothingNew, recordingFailure, recordLateness, runFacts } from "./attempt.js";
 import { spellOut, unfinishedLines, unfinishedRuns } from "./hints.js";
-import { alreadyComplete, nothingNew, refusePruned } from "./idle.js";
 import { listInput, listPublished, withInput } from "./input.js";
 import { runStep } from "./lifecycle/lifecycle.js";
 import { nextRunId, splitRunId } from "./plan/identity.js";
 import type { Changes, Plan, RunId } from "./plan/plan.js";
-import { checkPublished, latestRun, refuseElsewhere } from "./resume.js";
+import { checkPublished, latestRun, refuseElsewhere, refusePruned } from "./resume.js";
 
 /**
  * Carries out a run: plans it or resumes it, scores the spans that are not committed, and finishes it. The same call

@@ -12,7 +12,15 @@ import type { EngineInfo } from "../report/attempt-record.js";
 import type { RunReport, ServerReport, SpendingReport } from "../report/report.js";
 import type { Listing } from "../sources/source.js";
 import type { RunSink, Sink, StoredPlan } from "../targets/target.js";
-import { attemptFacts, isWhole, recordBegun, recordingFailure, recordLateness, runFacts } from "./attempt.js";
+import {
+  alreadyComplete,
+  attemptFacts,
+  isWhole,
+  recordBegun,
+  recordingFailure,
+  recordLateness,
+  runFacts,
+} from "./attempt.js";
 import { aggregatesOf, checkGolden, pinGolden, requireColumns, requirePinned } from "./checks.js";
 import {
   approveErasure,
@@ -26,7 +34,6 @@ import {
   unlessDiscarded,
 } from "./conclude.js";
 import { digestsIfThere, digestsOf, modelOfPlan, openPinnedModel, plannedModel } from "./found-model.js";
-import { alreadyComplete } from "./idle.js";
 import { listInput, listPlanned, mayNotBeReady, readShards, verifyingInput, warnOfUnmatched } from "./input.js";
 import { runStep, type RunStep, supersededBy } from "./lifecycle/lifecycle.js";
 import { rowsOf } from "./lifecycle/span-record.js";

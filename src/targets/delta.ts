@@ -15,6 +15,7 @@ import {
 import type { LakeReader } from "../sources/lake/snapshot.js";
 import { namesIn, type Store } from "../stores/store.js";
 import { JobError, orError } from "../base/errors.js";
+import { jsonText } from "../base/texts.js";
 import {
   type AddedFile,
   changedMeanwhile,
@@ -22,7 +23,6 @@ import {
   columnsOfRun,
   fenceOf,
   integers,
-  jsonText,
   type LakeColumn,
   type LakeSinkOptions,
   markOf,

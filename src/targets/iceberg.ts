@@ -4,6 +4,7 @@ import { JobError, orError, reworded } from "../base/errors.js";
 import { Unsettled } from "../base/http/http.js";
 import { mapBounded } from "../base/promises.js";
 import { type RetryTools, type RetryVerdict, tryAgain } from "../base/retry.js";
+import { jsonText } from "../base/texts.js";
 import type { ColumnType } from "../columns/types.js";
 import { outputColumns } from "../models/binding/contract.js";
 import type { Plan } from "../run/plan/plan.js";
@@ -37,7 +38,6 @@ import {
   changedMeanwhile,
   columnsOfRun,
   fenceOf,
-  jsonText,
   type LakeColumn,
   type LakeSinkOptions,
   markOf,

@@ -448,18 +448,3 @@ function isUsable(type: ColumnType, bounds: readonly string[]): boolean {
       : type === "utf8" && bounds.every((text) => text.length <= longestBound))
   );
 }
-
-/** JSON, in which integers of 64 bits keep all digits. */
-export function jsonText(value: unknown): string {
-  if (typeof value === "bigint") {
-    return String(value);
-  }
-  if (Array.isArray(value)) {
-    return `[${value.map(jsonText).join(",")}]`;
-  }
-  if (typeof value === "object" && value !== null) {
-    const pairs = Object.entries(value).filter(([, each]) => each !== undefined);
-    return `{${pairs.map(([name, each]) => `${JSON.stringify(name)}:${jsonText(each)}`).join(",")}}`;
-  }
-  return JSON.stringify(value);
-}

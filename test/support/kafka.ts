@@ -63,28 +63,16 @@ export async function startBroker(): Promise<Broker> {
   const ports = [await freePort(), await freePort(), await freePort(), await freePort()];
   const [plain, guarded, encrypted, controller] = ports.map((port) => `127.0.0.1:${port}`);
   makeCertificate(folder);
-  const settings = join(folder, "server.properties");
-  writeFileSync(
-    settings,
-    settingsOf({ folder, plain, guarded, encrypted, controller } as Readonly<Record<string, string>>),
-  );
+  const settings = settingsOf({ folder, plain, guarded, encrypted, controller } as Readonly<Record<string, string>>);
   const log = join(folder, "log");
   const out = openSync(log, "a");
-  const java = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx384m", `-Dkafka.logs.dir=${folder}`];
-  const id = `A${randomBytes(16).toString("base64url").slice(1)}`; // a dash would begin an option
   const scram = ["SCRAM-SHA-256", "SCRAM-SHA-512"].flatMap((name) => [
     "--add-scram",
     `${name}=[name=${user.name},password=${user.password}]`,
   ]);
-  const format = ["kafka.tools.StorageTool", "format", "--standalone", "-t", id, "-c", settings, ...scram];
-  const formatted = spawnSync("java", [...java, "-cp", join(jars, "*"), ...format], { encoding: "utf8" });
-  if (formatted.status !== 0) {
-    throw new Error(`the broker's folder was not made: ${formatted.stdout}${formatted.stderr}`);
-  }
+  const args = makeBroker(folder, newId(), settings, ["--standalone", ...scram]);
   const launch = async (): Promise<ChildProcess> => {
-    const child = spawn("java", [...java, "-cp", join(jars, "*"), "kafka.Kafka", settings], {
-      stdio: ["ignore", out, out],
-    });
+    const child = spawn("java", args, { stdio: ["ignore", out, out] });
     await until(async () => {
       if (child.exitCode !== null) {
         throw new Error(`the broker did not start: ${readFileSync(log, "utf8")}`);
@@ -117,6 +105,25 @@ export async function startBroker(): Promise<Broker> {
   };
 }
 
+/** The id of a cluster; a dash would begin an option. */
+function newId(): string {
+  return `A${randomBytes(16).toString("base64url").slice(1)}`;
+}
+
+/** Makes what a broker begins with in its folder. Returns what Java starts it with. */
+function makeBroker(folder: string, id: string, text: string, options: readonly string[]): readonly string[] {
+  const settings = join(folder, "server.properties");
+  writeFileSync(settings, text);
+  const machine = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx384m", `-Dkafka.logs.dir=${folder}`];
+  const java = [...machine, "-cp", join(jars, "*")];
+  const format = ["kafka.tools.StorageTool", "format", "-t", id, "-c", settings, ...options];
+  const formatted = spawnSync("java", [...java, ...format], { encoding: "utf8" });
+  if (formatted.status !== 0) {
+    throw new Error(`a broker's folder was not made: ${formatted.stdout}${formatted.stderr}`);
+  }
+  return [...java, "kafka.Kafka", settings];
+}
+
 /** Brokers of one cluster, each of which votes for leaders. Topics have a replica at each. */
 export interface Brokers extends AsyncDisposable {
   readonly addresses: readonly string[];
@@ -127,7 +134,7 @@ export interface Brokers extends AsyncDisposable {
 
 export async function startBrokers(count: number): Promise<Brokers> {
   const root = mkdtempSync(join(tmpdir(), "infer-batch-kafka-"));
-  const id = `A${randomBytes(16).toString("base64url").slice(1)}`;
+  const id = newId();
   const places = await Promise.all(
     Array.from({ length: count }, async (_, index) => ({
       node: index + 1,
@@ -137,19 +144,10 @@ export async function startBrokers(count: number): Promise<Brokers> {
     })),
   );
   const voters = places.map(({ node, controller }) => `${node}@${controller}`).join(",");
-  const java = ["-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xmx256m", "-cp", join(jars, "*")];
   const running = new Map<number, ChildProcess>();
-  const start = (place: (typeof places)[number]): void => {
-    const args = [...java, `-Dkafka.logs.dir=${place.folder}`, "kafka.Kafka", join(place.folder, "server.properties")];
-    running.set(place.node, spawn("java", args, { stdio: "ignore" }));
-  };
-  for (const place of places) {
-    mkdirSync(place.folder);
-    const { node, folder, plain, controller } = place;
-    const settings = join(folder, "server.properties");
-    writeFileSync(
-      settings,
-      `process.roles=broker,controller
+  const starts = places.map(({ node, folder, plain, controller }) => {
+    mkdirSync(folder);
+    const settings = `process.roles=broker,controller
 node.id=${node}
 controller.quorum.voters=${voters}
 listeners=PLAINTEXT://${plain},CONTROLLER://${controller}
@@ -165,14 +163,12 @@ offsets.topic.replication.factor=${count}
 offsets.topic.num.partitions=1
 broker.session.timeout.ms=6000
 auto.create.topics.enable=false
-`,
-    );
-    const args = [...java, "kafka.tools.StorageTool", "format", "-t", id, "-c", settings];
-    const formatted = spawnSync("java", args, { encoding: "utf8" });
-    if (formatted.status !== 0) {
-      throw new Error(`a broker's folder was not made: ${formatted.stdout}${formatted.stderr}`);
-    }
-    start(place);
+`;
+    const args = makeBroker(folder, id, settings, []);
+    return () => void running.set(node, spawn("java", args, { stdio: "ignore" }));
+  });
+  for (const start of starts) {
+    start();
   }
   const last = (): void => running.forEach((broker) => void broker.kill("SIGKILL"));
   process.on("exit", last);
@@ -183,16 +179,16 @@ auto.create.topics.enable=false
     act: actor.act,
     async killLeader(topic) {
       const leader = Number(await actor.act("leader", topic));
-      const place = places[leader - 1];
+      const start = starts[leader - 1];
       const broker = running.get(leader);
-      if (place === undefined || broker === undefined) {
+      if (start === undefined || broker === undefined) {
         throw new Error(`broker ${leader} leads, which is none`);
       }
       const gone = new Promise((resolve) => broker.once("close", resolve));
       broker.kill("SIGKILL");
       return async () => {
         await gone;
-        start(place);
+        start();
       };
     },
     async [Symbol.asyncDispose]() {

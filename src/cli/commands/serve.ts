@@ -3,7 +3,7 @@ import type { OpenedJob } from "../../flow/opened-job.js";
 import { interruptibleSleep, programVersion } from "../../job/attempt.js";
 import { refuseChain } from "../../job/chain.js";
 import { openLoaded } from "../../job/open.js";
-import { type JobOptions, readGivenText, readSecret, readSpec } from "../../job/reading.js";
+import { type JobOptions, readPem, readSecret, readSpec } from "../../job/reading.js";
 import type { LoadedSpec } from "../../job/jobfile/load.js";
 import { everyRun, isInFrontOfReaders, latestFirst } from "../../run/lifecycle/recorded-run.js";
 import { replacedBy } from "../../run/lifecycle/published-run.js";
@@ -78,11 +78,9 @@ async function lastPublished(
 async function secretsOf({ spec, where }: LoadedSpec, folder: string): Promise<Pick<ServeOptions, "token" | "tls">> {
   const { token, tls } = spec.serve;
   const read = (name: "cert" | "key"): Promise<string> =>
-    readGivenText(resolve(folder, tls?.[name] ?? ""), { key: where(["serve", "tls", name]), limitBytes: pemBytes });
+    readPem(tls?.[name] ?? "", { folder, key: where(["serve", "tls", name]) });
   return {
     token: await readSecret(token, { folder, key: where(["serve", "token"]) }),
     tls: tls && { cert: await read("cert"), key: await read("key") },
   };
 }
-
-const pemBytes = 1024 * 1024;

@@ -246,12 +246,12 @@ export function openCluster({ brokers, topic: name, tls, login, retry, signal }:
     commit: (group, offsets) =>
       trying(async () => {
         const asked = new RequestBody().text(group).int8(0).done();
-        const found = await askAny((connection) => connection.call(requests.coordinator, asked));
-        found.int32();
-        refuse(found.int16());
-        found.text();
-        found.int32();
-        const [host, port] = [found.text(), found.int32()];
+        const coordinator = await askAny((connection) => connection.call(requests.coordinator, asked));
+        coordinator.int32();
+        refuse(coordinator.int16());
+        coordinator.text();
+        coordinator.int32();
+        const [host, port] = [coordinator.text(), coordinator.int32()];
         const body = new RequestBody().text(group).int32(-1).text("").int16(-1); // of no member
         body.array([name], (topic) =>
           body

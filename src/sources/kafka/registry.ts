@@ -1,6 +1,6 @@
-import { isRecord } from "../../base/checks.js";
 import { JobError, messageOf } from "../../base/errors.js";
 import { type HttpAnswer, type HttpEndpoint, readOwnJson } from "../../base/http/http.js";
+import { jsonText } from "../../base/texts.js";
 import { z } from "../../base/zod.js";
 
 /*
@@ -111,12 +111,12 @@ function avroReader(
   return (bytes) => {
     try {
       const record = read(bytes);
-      const texts = wanted.map(([name, key]) => {
+      const values = wanted.map(([name, key]) => {
         const value = record[key];
         const isDate = typeof value === "number" && dates.has(name);
-        return `${JSON.stringify(name)}:${jsonOf(isDate ? new Date(value * 86_400_000).toISOString().slice(0, 10) : value)}`;
+        return [name, isDate ? new Date(value * 86_400_000).toISOString().slice(0, 10) : (value ?? null)] as const;
       });
-      return Buffer.from(`{${texts.join(",")}}`);
+      return Buffer.from(jsonText(Object.fromEntries(values), plainValue));
     } catch (error) {
       if (error instanceof RangeError) {
         return `it is no record of its schema: ${error.message}`;
@@ -126,22 +126,10 @@ function avroReader(
   };
 }
 
-/** The JSON of a value of Avro. Bytes are texts in hexadecimal, after `\x`; numbers that JSON does not have are texts. */
-function jsonOf(value: unknown): string {
-  if (typeof value === "bigint") {
-    return String(value);
-  }
+/** What JSON has of a value of Avro. Bytes are texts in hexadecimal, after `\x`; numbers that JSON does not have are texts. */
+function plainValue(value: unknown): unknown {
   if (value instanceof Uint8Array) {
-    return JSON.stringify(`\\x${Buffer.from(value).toString("hex")}`);
+    return `\\x${Buffer.from(value).toString("hex")}`;
   }
-  if (Array.isArray(value)) {
-    return `[${value.map(jsonOf).join(",")}]`;
-  }
-  if (isRecord(value)) {
-    return `{${Object.entries(value)
-      .map(([key, inner]) => `${JSON.stringify(key)}:${jsonOf(inner)}`)
-      .join(",")}}`;
-  }
-  const isText = typeof value === "number" && !Number.isFinite(value);
-  return isText ? JSON.stringify(String(value)) : JSON.stringify(value ?? null);
+  return typeof value === "number" && !Number.isFinite(value) ? String(value) : (value ?? null);
 }

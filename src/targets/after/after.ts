@@ -12,7 +12,6 @@ import type { RunSink, Sink } from "../target.js";
 export interface After {
   /** Name of the place in messages. */
   readonly place: string;
-  readonly warn: (message: string) => void;
   /** @throws JobError CONTRACT for a plan whose rows it cannot take */
   check(plan: Plan): void;
   /** Checks that the rows of a plan could be published. Changes nothing. @throws JobError the errors of `publish` */
@@ -27,7 +26,7 @@ export interface After {
 }
 
 /** A target whose runs are published elsewhere, too, each time that they are finished, and when one is rolled back. */
-export function publishingAfter(sink: Sink, after: After): Sink {
+export function publishingAfter(sink: Sink, after: After, warn: (message: string) => void): Sink {
   /** A run that replaces all rows of a table may be replaced, or rolled back. */
   const isShown = async ({ runId, target }: Plan): Promise<boolean | undefined> =>
     replacedBy(target) === "all" ? (await sink.published("here")).at(-1)?.runId === runId : undefined;
@@ -47,7 +46,7 @@ export function publishingAfter(sink: Sink, after: After): Sink {
   let isTold = false;
   const tellErased = (): void => {
     if (!isTold) {
-      after.warn(`rows that were erased stay in ${after.place} until they expire`);
+      warn(`rows that were erased stay in ${after.place} until they expire`);
       isTold = true;
     }
   };
@@ -102,7 +101,7 @@ export function publishingAfter(sink: Sink, after: After): Sink {
         const { base, number } = splitRunId((rolledBack.restored?.runId ?? "") as RunId);
         const stored = rolledBack.restored && (await sink.find(base, number));
         if (stored === undefined) {
-          after.warn(`${after.place} still has run ${rolledBack.undone.runId}, until it expires`);
+          warn(`${after.place} still has run ${rolledBack.undone.runId}, until it expires`);
         } else {
           const { runId, params } = stored.plan;
           const given = paramTexts(params).map((text) => ` --param ${shellWord(text)}`);

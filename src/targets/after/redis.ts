@@ -131,7 +131,7 @@ export function openRedis({
     await tryAgain(doing, retry, rules, async () => {
       signal.throwIfAborted();
       isNew = false;
-      await using servers = await connect(await login(), current);
+      using servers = await connect(await login(), current);
       await work(servers, () => {
         isNew = true;
       });
@@ -203,7 +203,6 @@ export function openRedis({
 
   return {
     place,
-    warn: retry.warn,
     check: (plan) => void named(plan),
     async rehearse(plan) {
       const doing = `checking ${place}`;
@@ -237,7 +236,7 @@ return 1`;
 
 /** Dates order the runs of a series, then the hour, then their numbers. */
 function placeInOrder(plan: Plan, hourParam: string | undefined): Pick<NewestRun, "order" | "series"> {
-  const params = Object.entries(plan.params).toSorted(([one], [other]) => (one < other ? -1 : 1));
+  const params = Object.entries(plan.params).toSorted(([left], [right]) => (left < right ? -1 : 1));
   const isTime = ([name, value]: readonly [string, string]): boolean => name === hourParam || isDateText(value);
   const times = params.filter((param) => isTime(param) && param[0] !== plan.dateParam && param[0] !== hourParam);
   const hour = hourParam === undefined ? "" : (plan.params[hourParam] ?? "");
@@ -249,9 +248,9 @@ function placeInOrder(plan: Plan, hourParam: string | undefined): Pick<NewestRun
   };
 }
 
-function isNewer(one: Pick<NewestRun, "order">, other: Pick<NewestRun, "order">): boolean {
-  const at = one.order.findIndex((text, index) => text !== other.order[index]);
-  return at >= 0 && (one.order[at] ?? "") > (other.order[at] ?? "");
+function isNewer({ order }: Pick<NewestRun, "order">, than: Pick<NewestRun, "order">): boolean {
+  const at = order.findIndex((text, index) => text !== than.order[index]);
+  return at >= 0 && (order[at] ?? "") > (than.order[at] ?? "");
 }
 
 /** What passes, and is no error of the client. */
@@ -266,7 +265,7 @@ interface Client {
 }
 
 /** The servers that have the keys: one, or the masters of a cluster. */
-interface Servers extends AsyncDisposable {
+interface Servers extends Disposable {
   /** Names them as long as none is restarted or replaced. */
   readIds(): Promise<string>;
   /** Asks the server of `P:current`. */
@@ -315,7 +314,7 @@ async function connect({ url, password, ca }: RedisLogin, current: string): Prom
         }
         await answered(Promise.all([...pipelines.values()].map((pipeline) => pipeline.execAsPipeline())));
       },
-      [Symbol.asyncDispose]: () => Promise.resolve(close()),
+      [Symbol.dispose]: close,
     };
   } catch (error) {
     close();
@@ -348,7 +347,7 @@ async function clientsOf(
     bySlot.length = Math.max(bySlot.length, to + 1);
     bySlot.fill(client, from, to + 1);
   }
-  const clients = [...masters].toSorted(([one], [other]) => (one < other ? -1 : 1)).map(([, client]) => client);
+  const clients = [...masters].toSorted(([left], [right]) => (left < right ? -1 : 1)).map(([, client]) => client);
   return {
     clients,
     clientOf(key) {
@@ -397,9 +396,9 @@ async function answered<T>(call: Promise<T>): Promise<T> {
 }
 
 /** What no later call mends: by the reply of a server, or the code of a system error. */
-const permanent: readonly (readonly [(found: string, errno: string) => boolean, ErrorCode, hint: string])[] = [
+const permanent: readonly (readonly [(reply: string, errno: string) => boolean, ErrorCode, hint: string])[] = [
   [
-    (found) => /^(WRONGPASS|NOAUTH|NOPERM)|^ERR (AUTH|invalid password)/.test(found),
+    (reply) => /^(WRONGPASS|NOAUTH|NOPERM)|^ERR (AUTH|invalid password)/.test(reply),
     "PERMISSION",
     "correct the user and the password of publish.redis, or what the server lets that user do",
   ],
@@ -409,7 +408,7 @@ const permanent: readonly (readonly [(found: string, errno: string) => boolean, 
     "name the authorities of the server's certificate in publish.redis.ca",
   ],
   [
-    (found) => /^ERR (unknown command|syntax error|DB index)/.test(found),
+    (reply) => /^ERR (unknown command|syntax error|DB index)/.test(reply),
     "USAGE",
     "publish.redis takes Redis 6.2 or later, or Valkey",
   ],

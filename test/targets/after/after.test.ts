@@ -14,7 +14,7 @@ test("a target that becomes another one, as a table that is created, has the doc
       return isThere ? made : empty;
     },
   } as Partial<Sink> as Sink;
-  const both = publishingAfter(sink, {} as After);
+  const both = publishingAfter(sink, {} as After, () => undefined);
   isThere = true;
   expect(both.ledger).toBe(after);
   expect(both.planTarget).toBe(made);

@@ -11,7 +11,7 @@ import { outputRows } from "../../support/output.js";
 import { usePostgres } from "../../support/postgres.js";
 import { freePort } from "../../support/s3-server.mjs";
 import { missing, type RedisServer, skipped, startCluster, startRedis } from "../../support/redis.js";
-import { tcpProxy } from "../../support/tcp-proxy.js";
+import { type TcpProxy, tcpProxy } from "../../support/tcp-proxy.js";
 import { torture } from "../../support/torture.js";
 import { until } from "../../support/waiting.js";
 import { ownJob } from "../../support/world.js";
@@ -88,7 +88,7 @@ function pollingReader(server: RedisServer): { stop(): Promise<readonly string[]
 async function disturbed(
   nights: Nights,
   date: string,
-  proxy: Awaited<ReturnType<typeof tcpProxy>>,
+  proxy: TcpProxy,
   bytes: number,
   disturb: (child: RunningCli) => boolean | undefined,
 ): Promise<CliResult> {
@@ -99,6 +99,23 @@ async function disturbed(
       child = started;
     },
   });
+}
+
+/** Stops a night while it sends its rows to the server. Returns what lets it go on, and ends with it. */
+async function stopped(nights: Nights, date: string, proxy: TcpProxy): Promise<() => Promise<CliResult>> {
+  let night: RunningCli | undefined;
+  const ended = disturbed(nights, date, proxy, 20_000, (child) => {
+    if (night === undefined) {
+      night = child;
+      child.kill("SIGSTOP");
+    }
+    return false;
+  });
+  await until(() => night !== undefined);
+  return async () => {
+    night?.kill("SIGCONT");
+    return await ended;
+  };
 }
 
 describe.skipIf(missing !== undefined)(`publish.redis${skipped}`, () => {
@@ -389,19 +406,10 @@ describe.skipIf(missing !== undefined)(`publish.redis${skipped}`, () => {
       await using proxy = await tcpProxy(server.port);
       const slow = await jobAt(`redis://127.0.0.1:${proxy.port}`);
       const reader = pollingReader(server);
-      let stopped: RunningCli | undefined;
-      const late = disturbed(slow, monday, proxy, 20_000, (child) => {
-        if (stopped === undefined) {
-          stopped = child;
-          child.kill("SIGSTOP");
-        }
-        return false;
-      });
-      await until(() => stopped !== undefined);
+      const goOn = await stopped(slow, monday, proxy);
       const fast = await jobAt(server.url);
       const { run_id: later } = await runOf(fast, tuesday);
-      stopped?.kill("SIGCONT");
-      await expectEnd(late, 0, "is not the newest one");
+      await expectEnd(goOn(), 0, "is not the newest one");
       await expectCurrent(server, later, fast.folder(tuesday));
       expect(await reader.stop()).toEqual([later]);
     });
@@ -457,18 +465,9 @@ describe.skipIf(missing !== undefined)(`publish.redis${skipped}`, () => {
       await using proxy = await tcpProxy(server.port);
       const nights = await nightsInTable(scratch.path, database, "replace", redisOf(`redis://127.0.0.1:${proxy.port}`));
       const { run_id: first } = await runOf(nights, monday);
-      let stopped: RunningCli | undefined;
-      const late = disturbed(nights, tuesday, proxy, 20_000, (child) => {
-        if (stopped === undefined) {
-          stopped = child;
-          child.kill("SIGSTOP");
-        }
-        return false;
-      });
-      await until(() => stopped !== undefined);
+      const goOn = await stopped(nights, tuesday, proxy);
       await expectEnd(runCli(["rollback", nights.spec]), 0);
-      stopped?.kill("SIGCONT");
-      await expectEnd(late, 0);
+      await expectEnd(goOn(), 0);
       expect((await readAll(server))?.run).toBe(first);
     });
 
