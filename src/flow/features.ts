@@ -16,7 +16,7 @@ import {
 import { tensorElement } from "../columns/tensor.js";
 import type { RecordBatch } from "../columns/types.js";
 import type { ElementType } from "../columns/values.js";
-import type { ScoredBatch } from "./pack/packer.js";
+import type { ReadBatch } from "./pack/packer.js";
 import type { BatchRows } from "./pack/input-target.js";
 import { firstAtLeast } from "./pack/select-rows.js";
 import type { Plan } from "../run/plan/plan.js";
@@ -156,7 +156,7 @@ export function batchFeatures(
 }
 
 interface ReadRows {
-  readonly batch: ScoredBatch;
+  readonly batch: ReadBatch;
   readonly range: Pick<BatchRows, "from" | "to">;
   /** The number in the run of the first row that was read for the batch. */
   readonly firstRow: number;

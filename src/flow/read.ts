@@ -1,5 +1,5 @@
 import { type Projection, valuesPerRow } from "../models/binding/contract.js";
-import type { ScoredBatch } from "./pack/packer.js";
+import type { ReadBatch } from "./pack/packer.js";
 import { rowsRead } from "./pack/select-rows.js";
 import type { RowRange } from "../columns/types.js";
 import type { ByteRange, Decoder, SliceRequest, SliceWindow } from "../formats/format.js";
@@ -10,12 +10,19 @@ import type { OpenShard, Source } from "../sources/source.js";
 import { awaitedLater, createCondition, createEvent, ifOpened, settled } from "../base/promises.js";
 import type { Slice } from "../run/plan/plan.js";
 
+/*
+ * Rows on their way: a range of rows of the run is cut into slices of shards; slices that are read together are a window; a
+ * format cuts a slice into units, which threads read one at a time and give as pieces (of columns); pieces are packed into
+ * batches for the model. Rows that are committed together are a span, whose file is a part; one that is too large for memory
+ * is written piece by piece.
+ */
+
 /** Decoded rows of the run. */
 export interface DecodedRows {
   /** The run's number of the batch's first row. */
   readonly rowStart: number;
   /** Holds until the next piece is asked for. */
-  readonly batch: ScoredBatch;
+  readonly batch: ReadBatch;
   /** The shards that one query reads; the batch comes from some of them. */
   readonly shards: readonly OpenShard[];
 }

@@ -16,7 +16,7 @@ import {
   type FeatureBatch,
   type Packer,
   type Predictions,
-  type ScoredBatch,
+  type ReadBatch,
   createPacker,
   sliceBatch,
   sliceRows,
@@ -235,6 +235,7 @@ export async function scorePieces(
       const { range, filtered } = open.take(batch, { from, to, row: rowStart + from });
       takeFeatures(features, open, { batch, range, firstRow: rowStart });
       const reused = reusedIn(open);
+      // Without predictions: a thread met a bad row, which is found again here and set aside, or no thread has the model.
       if (batch.predictions === undefined) {
         for (const full of packer.push(batch, range)) {
           sinceMs = stages.took("pack", sinceMs);
@@ -279,7 +280,7 @@ export async function scorePieces(
     await pipeline.drained();
     stages.took("wait", sinceMs);
   } catch (error) {
-    // What is under way ends by itself: threads are never torn down inside the model, nor a part half published.
+    // What is under way ends by itself: threads are never torn down inside the model, nor a part half written.
     await pipeline.settled();
     throw error instanceof PendingFault
       ? await faultError({ ...rejects, nullFeatures: record.nullFeatures }, error)
@@ -297,7 +298,7 @@ interface SpanPipeline {
   /** Scores a batch into its span, once fewer batches than the bound are under way. */
   score(open: OpenSpan, batch: FeatureBatch): Promise<void>;
   /** Puts rows of a batch that was scored already into their span. */
-  take(open: OpenSpan, batch: ScoredBatch, rows: BatchRows): void;
+  take(open: OpenSpan, batch: ReadBatch, rows: BatchRows): void;
   /**
    * Has the target encode a piece of a span after the piece's last batch, which frees its memory. Returns what the next
    * piece of the span must know.
@@ -391,7 +392,7 @@ export function createSpanPipeline(
       totals,
     };
   };
-  const publish = async (open: OpenSpan): Promise<void> => {
+  const commitSpan = async (open: OpenSpan): Promise<void> => {
     const { span, scored } = open;
     await Promise.all(open.predictions);
     let sinceMs = stages.nowMs();
@@ -445,7 +446,7 @@ export function createSpanPipeline(
       return totals;
     },
     async commit(open) {
-      await commits.start(() => publish(open));
+      await commits.start(() => commitSpan(open));
     },
     drained: () => commits.drained(),
     async settled() {

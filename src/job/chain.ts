@@ -118,7 +118,7 @@ async function askedRun(
   }
   if (attempt.newRun && (await runAfter(loaded, specPath, attempt, link, sink.ledger)) !== undefined) {
     throw new JobError("USAGE", `${doing}: it is over, and its rows would be scored a second time`, {
-      hint: `${hint}; --new-run then scores the whole table`,
+      hint: `${hint}; --new-run then scores the whole table, and wants --allow-duplicates unless mode is upsert`,
     });
   }
   return runOf(loaded, specPath, attempt, link);

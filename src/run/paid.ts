@@ -13,7 +13,7 @@ import type { Decoder } from "../formats/format.js";
 import { type SpanRange, spansOf } from "./plan/spans.js";
 import type { Plan } from "./plan/plan.js";
 import type { PaidReport, SpendingReport } from "../report/report.js";
-import { showCount, count, rounded } from "../base/shown-numbers.js";
+import { count, digitsApart, rounded, showCount, shown } from "../base/shown-numbers.js";
 import type { OpenedJob, Attempt, Log } from "../flow/opened-job.js";
 import { pendingRanges } from "../flow/read.js";
 import { allowedRejects } from "../flow/rejects.js";
@@ -176,7 +176,7 @@ function requireAffordable(plan: Plan, { spending, limits }: PaidEngine, { answe
   const cost = price === undefined ? 0 : costOf(all, price) * perAnswer;
   const found =
     limits.cost !== undefined && cost > limits.cost
-      ? `cost about ${cost.toFixed(2)}, and model.budget.max_cost is ${limits.cost}`
+      ? `cost about ${shown(cost, digitsApart(cost, limits.cost))}, and model.budget.max_cost is ${limits.cost}`
       : limits.tokens !== undefined && tokens > limits.tokens
         ? `take about ${showCount(Math.round(tokens))} tokens, and model.budget.max_tokens is ${showCount(limits.tokens)}`
         : undefined;

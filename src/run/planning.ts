@@ -99,6 +99,9 @@ export async function planRun(
   const contract = await bind(second && computedColumns(second.contract));
   warnOfModel(spec, reporter.log, resolved, engine.signature);
   warnOfVersion(spec, reporter.log, resolved);
+  if (second !== undefined && model.sha256 === second.model.sha256 && spec.challenger?.inputs === undefined) {
+    reporter.log.warn("the challenger is the model itself, and takes its time: remove it from the spec");
+  }
   warnOfFolders(job, reporter.log, contract);
   warnOfNulls(spec, reporter, contract, seen);
   warnOfLegacyDates(reporter.log, contract, schemas);

@@ -59,6 +59,7 @@ describe.skipIf(missing !== undefined).each(lakeKinds)(`runs with input.since of
     const spec = await job(lake);
     expect(await run(spec)).toMatchObject({ code: 0, status: "nothing_new" });
     expect(await runFolders()).toEqual([]);
+    expect(await runCommand(["status", spec, "--expect-by", "00:00"])).toMatchObject({ code: 67 });
 
     await lake.act("append 0 120");
     expect(await run(spec)).toMatchObject({ code: 0, status: "complete" });
@@ -76,6 +77,8 @@ describe.skipIf(missing !== undefined).each(lakeKinds)(`runs with input.since of
 
     const state = await runCommand(["status", spec, "--json"]);
     expect(JSON.parse(state.stdout)).toMatchObject({ status: "published", rows: 120 });
+    const expected = await runCommand(["status", spec, "--expect-by", "00:00"]);
+    expect(expected, "the last run of a chain is published").toMatchObject({ code: 0 });
     const first = await runCommand(["status", spec, "--json", "--param", "run=1"]);
     expect(JSON.parse(first.stdout)).toMatchObject({ status: "published", rows: 120 });
     const history = await runCommand(["history", spec, "--json"]);

@@ -181,9 +181,9 @@ async function stateOf(spec: string, options: StatusOptions): Promise<JobState> 
   }
 }
 
-/** Compares a run with what is expected of it now. @throws JobError USAGE for a job that has one run for all days */
+/** Compares a run, or the last one of a chain, with what is expected of it now. @throws JobError USAGE for a job that has one run for all days */
 function expectedOf({ spec, dateParam, command }: Job, nowMs: number, state: RunState, by: string): Expected {
-  if (dateParam === undefined) {
+  if (dateParam === undefined && spec.input.since === undefined) {
     throw new JobError("USAGE", `expecting a run of ${spec.name} by ${by}: the job has no date`, {
       hint: "a run that was published once would count on every day: give the job a param such as ds: ${today}",
     });

@@ -25,7 +25,8 @@ import { assertNever } from "../../base/errors.js";
  * Why a row cannot be scored. `unreadable`: its source says what is wrong with it; `expression`: an expression fails on
  * it; `missing`: a feature is NULL, or its cast turned it into NULL, or a text that the engine cannot take; `not_finite`:
  * a feature is NaN or infinite; `too_long`: a list has more elements than the input; `prediction`: the model's prediction
- * is not finite; `model`: the model fails on the row, or its answer is no prediction.
+ * is not finite; `model`: the model fails on the row, or its answer is no prediction; `target`: the target cannot hold the row; `AnswerFault`: what is wrong with a server's
+ * answer.
  */
 export interface RowFault {
   readonly reason:

@@ -1,5 +1,5 @@
 import type { Unit } from "../../formats/format.js";
-import type { ScoredBatch } from "../pack/packer.js";
+import type { ReadBatch } from "../pack/packer.js";
 import { rowsRead } from "../pack/select-rows.js";
 import { messageOf } from "../../base/errors.js";
 import { type Condition, createCondition } from "../../base/promises.js";
@@ -13,7 +13,7 @@ export interface UnitPool {
    * worker could not continue. A batch is valid until the next one is requested.
    * @param most the number of workers that fit into memory; default: all
    */
-  read(units: readonly Unit[], request: UnitRequest, most?: number): AsyncGenerator<ScoredBatch, number>;
+  read(units: readonly Unit[], request: UnitRequest, most?: number): AsyncGenerator<ReadBatch, number>;
 }
 
 interface UnitPoolOptions {
@@ -242,7 +242,7 @@ function cancel(pool: Pool, job: Job): void {
 }
 
 /** Yields the rows of a job as they arrive. Returns the next row. */
-async function* rowsOf(pool: Pool, job: Job): AsyncGenerator<ScoredBatch, number> {
+async function* rowsOf(pool: Pool, job: Job): AsyncGenerator<ReadBatch, number> {
   let due = job.unit.rowStart;
   for (;;) {
     const message = job.arrived.shift();

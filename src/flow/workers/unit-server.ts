@@ -16,7 +16,7 @@ import {
 import type { RunModel } from "../../models/engine.js";
 import type { Unit, UnitReader } from "../../formats/format.js";
 import { type FeatureHashing, type HashedRows, createFeatureHasher, noPlace } from "../pack/feature-hasher.js";
-import { type FeatureBatch, type Predictions, type ScoredBatch, createPacker } from "../pack/packer.js";
+import { type FeatureBatch, type Predictions, type ReadBatch, createPacker } from "../pack/packer.js";
 import { JobError, assertNever, errnoOf, messageOf } from "../../base/errors.js";
 import { createCondition, createLimit } from "../../base/promises.js";
 import { type RpcContext, type WorkerPort, serveRpc } from "../../base/rpc.js";
@@ -210,7 +210,7 @@ function stepsFor(
 type ScoreBatch = (
   batch: RecordBatch,
   rows: number,
-) => Promise<(Pick<ScoredBatch, "hashed"> & { readonly predictions: Predictions[] }) | undefined>;
+) => Promise<(Pick<ReadBatch, "hashed"> & { readonly predictions: Predictions[] }) | undefined>;
 
 /** Scores the rows of batches; where rows are hashed, those that take no stored prediction. @public so that tests call it */
 export function scorer(

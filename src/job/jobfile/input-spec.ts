@@ -200,7 +200,7 @@ export interface InputSpec extends StoreSpec {
   readonly kafka?: KafkaSpec | undefined;
   /** Which version of the table is read; undefined: there is no table. */
   readonly at?: string | undefined;
-  /** Each run reads what came into the table after the last published one; undefined: each run reads all. */
+  /** Each run reads what came into the table or topic after the last published one; undefined: each run reads all. */
   readonly since?: "last_run" | undefined;
   /** What happens where rows after the last run were not only added; undefined: there is no `since`. */
   readonly on_rewrite?: OnRewrite | undefined;
@@ -296,7 +296,9 @@ export const input = z.strictObject({
     .literal("last_run")
     .optional()
     .meta(plan)
-    .describe("last_run: a run reads what came into the table after the run before it, and is published beside it."),
+    .describe(
+      "last_run: a run reads what came into the table or topic after the run before it, and is published beside it.",
+    ),
   on_rewrite: z
     .enum(["fail", "new_files"])
     .optional()

@@ -36,6 +36,8 @@ export class UnknownSchema extends Error {
 }
 
 const headBytes = 5;
+/** Schemas that are kept: a topic has few, and a damaged one may name any. */
+const mostReaders = 256;
 /** Letters of what is wrong with a schema, which may quote all of it. */
 const mostFound = 200;
 const answer = z.object({
@@ -94,6 +96,10 @@ export function openRegistry({ url, names, openAvro, avroName, ...place }: Regis
       return reader(value.subarray(headBytes));
     },
     async load(id) {
+      const [oldest] = readers.keys();
+      if (oldest !== undefined && readers.size >= mostReaders) {
+        readers.delete(oldest);
+      }
       readers.set(id, await readerOf(id));
     },
   };

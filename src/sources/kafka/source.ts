@@ -154,7 +154,7 @@ function positionIn(text: string | null | undefined): Position | undefined {
 
 function rewritten(topic: string, found: string): JobError {
   return new JobError("INPUT_REWRITTEN", `reading topic ${topic}: ${found}`, {
-    hint: "on_rewrite: new_files reads what is there from now on; or run with --new-run, which reads all of it",
+    hint: "on_rewrite: new_files reads what is there from now on; or read all of it, with --new-run (and, unless mode is upsert, --allow-duplicates)",
   });
 }
 

@@ -43,13 +43,7 @@ export function publishingAfter(sink: Sink, after: After, warn: (message: string
     }
   };
 
-  let isTold = false;
-  const tellErased = (): void => {
-    if (!isTold) {
-      warn(`rows that were erased stay in ${after.place} until they expire`);
-      isTold = true;
-    }
-  };
+  const tellErased = (): void => warn(`rows that were erased stay in ${after.place} until they expire`);
 
   const { table } = sink;
   return {

@@ -70,7 +70,7 @@ export function layoutOf(folder: string, runId: RunId, staged = isLaterRun(runId
     rejects: `${below}/_rejects`,
     /** File name of a span's part. */
     part,
-    /** Path where a span's part is committed. For a later run its name is one that no `*.parquet` glob matches. */
+    /** Path where a span's part is committed. That of a staged run has a name that no `*.parquet` glob matches. */
     committedPart,
     /** Paths that a span's part may have: the committed one, then the final one. */
     pathsOf: (span: number): readonly string[] => [...new Set([committedPart(span), `${below}/${part(span)}`])],

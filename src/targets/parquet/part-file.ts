@@ -17,7 +17,7 @@ export interface PartToWrite {
   readonly rows: OutputRows;
   /** undefined: it is no whole part. */
   readonly label: PartLabel | undefined;
-  /** The profile of the rows, as `spanProfileText` wrote it. */
+  /** The profile of the rows, as `profileText` wrote it. */
   readonly profile: string | undefined;
   readonly compression: Compression;
   readonly columnIds: ColumnIds | undefined;

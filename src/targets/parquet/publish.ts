@@ -29,7 +29,7 @@ type PublishedFolder = Pick<RunFolder, "store" | "layout" | "check">;
 const atOnce = 24;
 
 /**
- * Publishes a run: moves staged parts into place, writes the profile, then the manifest, then `_SUCCESS`, then removes the
+ * Publishes a run: links or copies staged parts to their names, writes the profile, then the manifest, then `_SUCCESS`, then removes the
  * working files. Each step may be repeated, and done by several attempts at once.
  */
 export async function publishRun(run: RunFolder, known: FinishedRun): Promise<void> {
