@@ -95,7 +95,6 @@ export interface ServerTraffic {
   readonly servers: readonly OneServersTraffic[];
 }
 
-/** The requests to one of several servers. */
 interface OneServersTraffic {
   readonly url: string;
   readonly requests: number;

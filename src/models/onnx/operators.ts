@@ -11,7 +11,6 @@ const kernelEvents = z.array(
   }),
 );
 
-/** Our providers by the names of ONNX Runtime. */
 const providerNames: Readonly<Record<string, Provider>> = {
   CPUExecutionProvider: "cpu",
   CUDAExecutionProvider: "cuda",

@@ -39,7 +39,6 @@ export type OpenPart = (
 interface TreeModelOptions {
   /** A serialized ModelProto. */
   readonly model: Uint8Array;
-  /** Outputs that are asked for. */
   readonly wanted: readonly string[];
   readonly openPart: OpenPart;
 }
@@ -90,7 +89,6 @@ const elementOfType: Readonly<Record<RowType, number>> = {
   int64: elements.int64,
 };
 
-/** What the rows of an ensemble consist of. @throws Unsupported */
 function rowTypeOf({ element, input, node }: PartitionedEnsemble, before: OnnxSession | undefined): RowType {
   const computed = before?.signature.outputs.find(({ name }) => name === input)?.dtype;
   const types = Object.keys(elementOfType) as RowType[];
@@ -331,17 +329,12 @@ interface ModelPart {
   readonly model: Uint8Array;
 }
 
-/** The part behind the ensembles. */
 interface AfterPart extends ModelPart {
   /** Tensors of ensembles that it takes. */
   readonly from: ReadonlyMap<string, OwnOutput>;
 }
 
-/**
- * Partitions a model at its first tree nodes: those whose inputs no other tree node gives.
- * @param wanted outputs of the model
- * @throws Unsupported where none of them can be compiled
- */
+/** Partitions a model at its first tree nodes: those whose inputs no other tree node gives. */
 function partitionModel(graph: OnnxGraph, wanted: readonly string[]): PartitionedModel {
   const producers = new Map<string, OnnxNode>();
   for (const node of graph.nodes) {
