@@ -18,7 +18,6 @@ import { assertNever } from "../../base/errors.js";
 import { createColumnBuilder, takeRows } from "../../columns/columns.js";
 import { checkTexts } from "../bytes.js";
 
-/** The bytes of a batch's buffers, unpacked. */
 interface Body {
   /** Bytes [start, end) of a buffer. @throws RangeError when it has fewer */
   read(buffer: BufferPlace, start: number, end: number): Promise<Uint8Array<ArrayBuffer>>;
@@ -326,9 +325,8 @@ function tooLong(precision: number): RangeError {
 }
 
 /**
- * Rejects values of 128 bits with too many digits. A value's double is exact to 2^45, and the margin of the comparison
- * is at least 2^53, so only values near the limit are computed exactly.
- * @throws RangeError
+ * A value's double is exact to 2^45, and the margin of the comparison is at least 2^53, so only values near the limit
+ * are computed exactly.
  */
 function refuseLong(words: BigUint64Array<ArrayBuffer>, precision: number, isNull: (index: number) => boolean): void {
   const limit = 10n ** BigInt(precision);

@@ -8,7 +8,6 @@ import type { LegacyDates, ShardFile, ShardFooter, ShardSchema } from "../format
 
 /** Files a query; one by one costs ten times as much. Bounds memory too. */
 const filesPerQuery = 256;
-/** Files that are open at once. */
 const filesAtOnce = 16;
 
 /** The facts of a footer that are kept while others are read: few, since there may be many files. */

@@ -60,7 +60,6 @@ function requireBytes(bytes: Uint8Array, at: number, size: number): void {
   }
 }
 
-/** Whole numbers with fewer bits, each of which must fit. */
 function narrowed(values: Values, element: ElementType): Values {
   const target = allocate(element, values.length) as Int32Array<ArrayBuffer>;
   const source = values as Int32Array<ArrayBuffer>;
@@ -150,10 +149,7 @@ function wholeRange(from: number, to: number): number {
   return to - from;
 }
 
-/**
- * Texts that repeat entries of a dictionary. They are built when they are read, because all of them together may have
- * any number of bytes.
- */
+/** Built when they are read: all texts that repeat entries of a dictionary may together have any number of bytes. */
 function repeatedTexts(
   { type, limits: { batchBytes } }: StoredColumn,
   dictionary: BytesColumn,
