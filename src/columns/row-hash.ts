@@ -34,7 +34,6 @@ const mostWords = 32 * 1024;
 /** Loops of this thread, and their memory: the rows of a block, then their hashes. */
 interface HashLoops {
   readonly loops: Loops;
-  /** Takes the words of the rows of a block. */
   readonly block: Int32Array;
   readonly hashes: Int32Array;
 }

@@ -39,10 +39,7 @@ export function floorThousands(nanos: bigint): bigint {
   return nanos % 1000n < 0n ? micros - 1n : micros;
 }
 
-/**
- * Returns a date as text: "2026-01-31", with more digits for years after 9999. Years before 1 are written as in ISO
- * 8601.
- */
+/** "2026-01-31", with more digits for years after 9999. Years before 1 are written as in ISO 8601. */
 function dateText(day: number): string {
   // http://howardhinnant.github.io/date_algorithms.html#civil_from_days
   const shifted = day + 719_468;

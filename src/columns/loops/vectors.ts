@@ -200,7 +200,6 @@ export function usedMemoryBytes(): number {
   return opened?.vectors?.pieces.usedBytes ?? 0;
 }
 
-/** Returns the loops that can reach an array; undefined: the array is in other memory. */
 function vectorsOf({ buffer }: Uint8Array | Float32Array): Vectors | undefined {
   const vectors = opened?.vectors;
   return vectors?.buffer === buffer ? vectors : undefined;
