@@ -91,7 +91,6 @@ interface ReadColumn {
   readonly column: Column;
 }
 
-/** The rows that have a value in each column. */
 function withoutNulls(
   read: readonly ReadColumn[],
   rowCount: number,
