@@ -35,10 +35,7 @@ export type EngineResponse =
   /** The batch is too large. Fewer rows may fit, once a local engine is renewed. */
   | { readonly kind: "exhausted"; readonly message: string; readonly inputs: readonly NamedTensor[] };
 
-/**
- * Runs a session in its own thread, on tensors that stay the caller's. `ms`: how long it took. Rejects where the model
- * fails.
- */
+/** Runs a session in its own thread, on tensors that stay the caller's. Rejects where the model fails. */
 export type RunModel = (request: EngineRequest) => Promise<{
   readonly outputs: readonly Tensor[];
   readonly ms: number;

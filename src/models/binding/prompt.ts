@@ -65,7 +65,6 @@ export interface ResponseColumn {
   readonly maximum?: number | undefined;
   /** string: the most characters. */
   readonly max_length?: number | undefined;
-  /** Describes the column to the model. */
   readonly description?: string | undefined;
 }
 

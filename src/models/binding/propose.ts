@@ -85,10 +85,7 @@ export interface Proposal {
   readonly notes: readonly string[];
 }
 
-/**
- * Proposes bindings for a model.
- * @throws JobError CONTRACT if only the author of the model knows which columns are features
- */
+/** Proposes bindings for a model. @throws JobError CONTRACT if only its author knows which columns are features */
 export function proposeBinding(given: ProposalRequest): Proposal {
   const isIndex = ({ name }: SourceColumn): boolean =>
     pandasIndex.test(name) && given.order?.names.includes(name) !== true && given.carry?.includes(name) !== true;

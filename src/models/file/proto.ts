@@ -92,10 +92,7 @@ function entry(take: (key: string, value: string) => void): Leaf {
   });
 }
 
-/**
- * Parses a serialized ModelProto without loading its tensors.
- * @throws Error when the bytes are not a ModelProto, or have no graph
- */
+/** Parses a serialized ModelProto without loading its tensors. @throws Error when it is none, or has no graph */
 export function readOnnxProto(bytes: Uint8Array): OnnxProto {
   const scalars = { irVersion: 0n, modelVersion: 0n, producerName: "", producerVersion: "", domain: "", docString: "" };
   const opsets = new Map<string, OnnxProto["opsetImports"][number]>();

@@ -35,7 +35,6 @@ interface OnnxEngineOptions {
   readonly missing?: readonly string[] | undefined;
   /** Sessions, each in a worker thread of its own, with a copy of the model each. */
   readonly sessions: number;
-  /** Threads of ONNX Runtime in each session. */
   readonly intraOpThreads: number;
   /** A worker that runs `serveSession` and waits for a model. `session`: counts from 0. */
   readonly startWorker: (session: number) => WorkerPort;

@@ -55,10 +55,7 @@ type SessionSettings = Omit<WorkerSettings, "modelPath" | "trees" | "tokenizers"
   readonly wholeModel?: boolean;
 };
 
-/**
- * @param model a file's path, or its bytes
- * @throws what ONNX Runtime says of the model
- */
+/** `model`: a file's path, or its bytes. @throws what ONNX Runtime says of the model */
 export async function openSession(
   runtime: Runtime,
   settings: SessionSettings,

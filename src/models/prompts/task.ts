@@ -167,7 +167,6 @@ export interface ModelAnswer {
   readonly embedding: Float32Array<ArrayBuffer> | undefined;
   /** Why the text ends: "stop", "length"; null: the server does not say. */
   readonly finish: string | null;
-  /** Whether the model refuses to answer. */
   readonly isRefusal: boolean;
   /** The model, as the server names it; undefined: it does not. */
   readonly model: string | undefined;

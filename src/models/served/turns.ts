@@ -587,15 +587,9 @@ interface Question<T> {
   ready(this: void): Promise<void>;
   /** Called where its answer was lost. */
   onLost(this: void): void;
-  /**
-   * Reads an answer.
-   * @throws BrokenTransfer, ServerFault if it may be sent again; JobError otherwise
-   */
+  /** Reads an answer. @throws BrokenTransfer, ServerFault if it may be sent again; JobError otherwise */
   read(this: void, received: Received, from: AskedServer): T;
-  /**
-   * What a refusal means for the request; undefined: no more than for any other.
-   * @throws as `read`
-   */
+  /** What a refusal means for the request; undefined: no more than for any other. @throws as `read` */
   refused(this: void, found: RefusalKind, refusal: Refusal, from: AskedServer): T | undefined | Promise<T | undefined>;
   /**
    * Whether a server that has failed on it answers another request: then its rows are the reason. undefined: there is none.

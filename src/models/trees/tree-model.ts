@@ -27,10 +27,7 @@ export interface TreeModel {
   close(): Promise<void>;
 }
 
-/**
- * Opens a session of a part of the model in ONNX Runtime, with one thread.
- * @param names inputs and outputs of the part
- */
+/** Opens a session of a part of the model in ONNX Runtime, with one thread. `names`: the part's inputs and outputs. */
 export type OpenPart = (
   part: Uint8Array,
   names: { readonly inputs: readonly string[]; readonly outputs: readonly string[] },
@@ -378,10 +375,7 @@ interface ModelGraph {
 const fewNodes = 8;
 const fewTrees = 4;
 
-/**
- * Isolation forests come with each tree in a node of its own, and others behind each of them that take longer: compiled
- * trees would not make them faster.
- */
+/** Isolation forests have a node for each tree, and slower ones behind each: compiled trees would not be faster. */
 function requireLargeNodes(ensembles: readonly PartitionedEnsemble[]): void {
   const trees = ensembles.reduce((sum, { ensemble }) => sum + ensemble.roots.length, 0);
   if (ensembles.length > fewNodes && trees < fewTrees * ensembles.length) {
