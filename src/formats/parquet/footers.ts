@@ -22,10 +22,7 @@ interface FileFacts extends Omit<ShardFooter, "schema"> {
 
 /** Determines the columns of files whose footer is not enough for that. */
 export interface SchemaReader {
-  /**
-   * Returns digests, by path, of everything in a footer that the columns' types can depend on. @throws JobError
-   * SHARD_CORRUPT
-   */
+  /** Digests, by path, of all in a footer that the columns' types can depend on. @throws JobError SHARD_CORRUPT */
   digests(paths: readonly string[]): Promise<ReadonlyMap<string, string>>;
   /** Columns with the names that DuckDB gives them. @throws JobError SHARD_CORRUPT */
   columns(path: string, leaves: readonly Leaf[]): Promise<readonly SourceColumn[]>;

@@ -85,10 +85,7 @@ function largePage(
     : undefined;
 }
 
-/**
- * The first page of a slice, or dictionary, that there is no memory for. What a page holds is decoded as a whole, even
- * if only a part is needed. Only headers are read, and only in chunks that are larger than the limit of a page.
- */
+/** What a page holds is decoded as a whole. Only headers are read, only in chunks larger than a page's limit. */
 async function findLargePage(
   footer: Footer,
   slice: SliceRequest,

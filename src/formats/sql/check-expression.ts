@@ -262,10 +262,7 @@ async function faultOf(
   return `\`${name}\` does not depend on its arguments alone`;
 }
 
-/**
- * All connections of a process have the same functions, those of the library. Reading them takes 25 ms of CPU time, longer
- * than everything else that is done with an expression.
- */
+/** All connections have the same functions. Reading them takes 25 ms of CPU, more than all else for an expression. */
 let known: ReadonlyMap<string, readonly Definition[]> | undefined;
 
 /** By name in lower case. A name may have several definitions: `+` for each pair of types; `nullif` is a macro. */

@@ -201,7 +201,6 @@ interface PageLists {
   readonly offsets: Uint32Array;
   /** Which lists are not NULL; undefined: all. */
   readonly valid: Uint8Array | undefined;
-  /** Elements of the page. */
   readonly elements: {
     readonly rows: number;
     /** Which are not NULL; undefined: all. Holds until levels are read into the same memory again. */
@@ -346,10 +345,7 @@ interface PageElements {
   readonly carried: Carried | undefined;
 }
 
-/**
- * Elements where the page was unpacked. Those that were carried are put before them, over the levels and the memory
- * before these, which are `lead` bytes.
- */
+/** Carried elements are put before the page's, over the levels and the memory before these, which are `lead` bytes. */
 function elementsInPlace(
   { column, element }: ListChunk,
   memory: Uint8Array<ArrayBuffer>,
