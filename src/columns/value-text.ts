@@ -92,10 +92,7 @@ function pad(value: number, width: number): string {
   return String(value).padStart(width, "0");
 }
 
-/**
- * Returns a value as JSON. Lists and structs have the form that Postgres's `to_json` gives; dates, timestamps and bytes
- * are texts.
- */
+/** A value as JSON. Lists and structs are as Postgres's `to_json` gives them; dates, timestamps and bytes are texts. */
 export function jsonOf(type: ColumnType, column: Column, row: number): string {
   if (column.valid?.[row] === 0) {
     return "null";
