@@ -323,10 +323,7 @@ export async function sharedKey(join: RowJoin, key: readonly string[]): Promise<
   );
 }
 
-/**
- * What is joined at once, in memory limits, of both tables together. DuckDB joins what does not fit in memory, but fails
- * where it is some twenty times as much.
- */
+/** In memory limits, of both tables. DuckDB joins what does not fit, but fails where it is some twenty times that. */
 const limitsAtOnce = 4;
 
 async function countPasses(connection: DuckDBConnection, memoryBytes: number): Promise<number> {
