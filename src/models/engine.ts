@@ -189,7 +189,6 @@ export interface Price {
 /** Adds up the answers that a run has kept. Asks for nothing. */
 export type LookAtPaid = (kept: AsyncIterable<KeptAnswer>) => Promise<PaidState>;
 
-/** What an unfinished run has paid for so far. */
 interface PaidState {
   readonly kept: Spent;
   readonly price: Price | undefined;

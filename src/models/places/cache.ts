@@ -265,7 +265,6 @@ async function tidy({ folder: cache, writer, isDead }: ModelCacheOptions): Promi
   }
 }
 
-/** Does `work` and adds the folder of the cache to system errors. */
 async function caching<T>(cache: string, work: () => Promise<T>): Promise<T> {
   try {
     return await work();

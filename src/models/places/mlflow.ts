@@ -417,7 +417,6 @@ async function locateOfRun(
   };
 }
 
-/** The number of characters of a tag's value that a plan stores. */
 const tagCharacters = 1000;
 
 function originOf(runId: unknown, tags: unknown): ModelOrigin {

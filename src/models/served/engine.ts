@@ -121,7 +121,6 @@ interface InferenceRequest {
 /** Failures of servers on a batch, and on a single row, before it may be the values that make them fail. */
 const [faultsOfBatch, faultsOfRow] = [3, 5];
 
-/** @param isPlanned whether servers had the model when an unfinished run was planned */
 function openClient(protocol: Protocol, servers: ModelServers, version: RequestedVersion, isPlanned: boolean) {
   const urlOf = (server: ModelServer): string => protocol.inferUrl(server, version);
   const asking = openAsking(servers, "scoring with", urlOf, { isEager: false, mayResend: true });

@@ -95,7 +95,6 @@ function templateRequest(template: RequestTemplate, inputs: readonly NamedTensor
   return encodedRequest([Buffer.from(body)], { "content-type": "application/json" });
 }
 
-/** A text that is nothing but a placeholder, in JSON. */
 const placeholder = /"\{\{([^{}"\\]+)\}\}"/g;
 
 function filled(name: string, inputs: readonly RowTexts[]): string | undefined {

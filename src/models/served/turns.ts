@@ -295,7 +295,6 @@ function noteFailure(endpoint: Endpoint, found: string, isTrial: boolean): void 
   }
 }
 
-/** From when on a server may get a request; Infinity while an unavailable one is being tried. */
 function readyMs({ openSinceMs, isTrying, triedAtMs, pausedUntilMs, pace }: Endpoint, tokens: number): number {
   const trialMs = openSinceMs === undefined ? 0 : isTrying ? Number.POSITIVE_INFINITY : triedAtMs;
   return Math.max(trialMs, pausedUntilMs, pace.readyMs(tokens));

@@ -154,7 +154,6 @@ const targetWords = 2;
 const entryBytes = 8;
 const nodeBytes = 16;
 
-/** Writes the trees that `scoreBlock` runs. Returns the addresses of the first one, and behind the last. */
 function writeTables(
   ensemble: Ensemble,
   columns: Columns,

@@ -296,7 +296,6 @@ function shuffled(list: number[], draw: () => number): number[] {
   return list;
 }
 
-/** A model as nodes of trees, and what ONNX Runtime computes before and after them. */
 interface PartitionedModel {
   readonly ensembles: readonly PartitionedEnsemble[];
   /** Gives the inputs of ensembles that the model itself does not take; undefined: it takes all of them. */
