@@ -337,7 +337,6 @@ function joined(values: ArrowField, columns: readonly Column[]): Column {
 interface Slice {
   readonly rowStart: number;
   readonly rowEnd: number;
-  /** Names of the file's columns that are read. */
   readonly columns: ReadonlySet<string>;
 }
 

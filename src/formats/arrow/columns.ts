@@ -129,7 +129,6 @@ function nearRanges(bodyStart: number, buffers: readonly BufferPlace[]): ByteRan
   return ranges;
 }
 
-/** Reads ranges; finds bytes [start, end) of the file in them. */
 async function holdRanges(
   bytes: ShardBytes,
   ranges: readonly ByteRange[],
@@ -532,7 +531,6 @@ async function readViews({ body }: BatchReader, node: ArrowNode, { from, to, val
   const views = await body.read(place(node, 1), from * viewBytes, to * viewBytes);
   const words = elementsOf("int32", views) as Int32Array;
   const offsets = new Uint32Array(count + 1);
-  /** The used range of each buffer. */
   const used = new Map<number, { start: number; end: number }>();
   let total = 0;
   for (let row = 0; row < count; row += 1) {

@@ -213,7 +213,6 @@ async function damageError(file: ShardFile, { group, range, column, failure }: F
   return corrupt(path, `${place}: ${message}`, failure.cause);
 }
 
-/** The file's columns that a slice reads, those that expressions use included; no values of folder names. */
 function columnsOf({ projection }: SliceRequest): ColumnRef[] {
   const bound = boundColumns(projection).filter(({ partition, computed }) => partition !== true && computed !== true);
   const { list, folders } = projection.expressions ?? { list: [], folders: [] };

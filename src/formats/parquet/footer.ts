@@ -229,7 +229,6 @@ export function readElement(cursor: Cursor, type: number, isRoot: boolean): Sche
   return { name, children, type: physical, repetition, fieldId, annotation, utcNanosAt: logical?.utcNanosAt };
 }
 
-/** Returns the type that both annotations state; "other" if they disagree, or if one of them is not known. */
 function annotationOf(converted: string | undefined, logical: string | undefined): string {
   if (logical === undefined) {
     return converted ?? "";

@@ -117,7 +117,6 @@ function statedNulls({ rowGroups }: Footer): ReadonlyMap<string, number> {
   return nulls;
 }
 
-/** The columns that Spark says to have written in its older calendar. */
 function legacyDatesOf({ leaves, metadata }: Footer): LegacyDates[] {
   const timeZone = metadata.get(sparkKeys.timeZone) ?? "";
   return leaves.flatMap(({ path: [column = ""], type, annotation }) => {

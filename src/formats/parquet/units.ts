@@ -171,7 +171,6 @@ export function openUnitPieces({ read, scratch, pageMemories }: UnitPiecesOption
   };
 }
 
-/** Whether a unit continues the row group of the one before it, with the same columns. */
 function goesOn(before: ParquetUnit, unit: ParquetUnit): boolean {
   return (
     before.path === unit.path &&
