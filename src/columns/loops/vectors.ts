@@ -110,7 +110,6 @@ interface Vectors {
 
 let opened: { readonly vectors: Vectors | undefined } | undefined;
 
-/** This thread's; undefined: there are none. */
 function vectorsHere(): Vectors | undefined {
   opened ??= { vectors: open() };
   return opened.vectors;
