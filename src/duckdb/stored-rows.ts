@@ -11,7 +11,6 @@ interface TypedColumn {
   readonly type: ColumnType;
 }
 
-/** The columns of stored rows: the key, the predictions, then the hash. */
 interface StoredColumns {
   readonly key: readonly TypedColumn[];
   readonly outputs: readonly TypedColumn[];
