@@ -114,7 +114,6 @@ export async function bindFirstShard(
 /** Threads cannot send each other 4 GiB at once; this is a safe limit below. */
 const batchBytesLimit = 2 ** 30;
 
-/** Refuses an `engine.batch_size` whose batches would be too large. @throws JobError SPEC_INVALID */
 function refuseLargeBatches({ spec, where }: PlacedSpec, contract: Contract): void {
   const given = spec.engine.batch_size;
   const bytes = bytesPerRow(contract);

@@ -68,9 +68,8 @@ export function startAfter(
 }
 
 /**
- * Plans a run as soon as its input is ready, and carries it out.
- * @param held the held run, or the unfinished erasure, that it takes the place of. If a person has approved it meanwhile,
- * no run takes its place, and this attempt publishes it.
+ * @param held the held run, or the unfinished erasure, that it takes the place of. If a person has approved it
+ * meanwhile, no run takes its place, and this attempt publishes it.
  */
 async function startRun(asked: OpenedJob, runId: RunId, held?: RunSink): Promise<RunReport> {
   const opened = { ...asked, input: await readableInput(asked) };
@@ -188,7 +187,7 @@ async function takeUp(opened: OpenedJob, stored: StoredPlan): Promise<RunReport>
   });
 }
 
-/** Returns the error if rows cannot be read as they were planned. @throws other errors of `scoring` */
+/** Returns the error if rows cannot be read as they were planned. */
 async function orChangedInput<T>(scoring: Promise<T>): Promise<T | JobError> {
   return await scoring.catch((thrown: unknown) => {
     const error = firstError(thrown);

@@ -10,7 +10,6 @@ import { type SpanScorer, openSpanScorer } from "../flow/score.js";
 import type { NamedTensor } from "../columns/tensor.js";
 import { rowsOfSpans } from "./plan/spans.js";
 
-/** The number of rows of a batch if the spec has no batch size. */
 const batchRows = 256;
 
 interface UnpublishedRun {
@@ -77,7 +76,6 @@ const places = 20;
 export interface RowSample {
   /** The inputs of each row that can be scored. */
   readonly rows: readonly (readonly NamedTensor[])[];
-  /** How many rows of the sample were read. */
   readonly read: number;
   /** The same for each place of the table, in the order of `rows`. */
   readonly places: readonly SampledPlace[];
@@ -95,7 +93,6 @@ interface SampleOptions {
   readonly decoder: Decoder;
   /** Neighbouring rows of the run that the sample is taken from. */
   readonly ranges: readonly RowRange[];
-  /** How many rows to read. */
   readonly count: number;
 }
 

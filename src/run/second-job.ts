@@ -118,7 +118,6 @@ async function scoreRows(
   }
 }
 
-/** Whether two runs are of the same rows, in the same spans. */
 function hasSameRows({ input: one, ...planned }: Plan, { input: other, ...plan }: Plan): boolean {
   return planned.commitRows === plan.commitRows && JSON.stringify(one.shards) === JSON.stringify(other.shards);
 }
@@ -145,7 +144,7 @@ export async function openSecondRun({ job, sink }: Pick<OpenedJob, "job" | "sink
 /** Output columns that are shown of the rows that differ most. */
 const mostShown = 3;
 
-/** Compares two runs of the same rows, by row where rows are in files, by key where they are in tables, and stores the result. */
+/** By row where rows are in files, by key where they are in tables. */
 async function storeResult({ job, sink, queries }: OpenedJob, champion: RunSink, second: OpenedJob): Promise<void> {
   const { spec } = job;
   const challenger = await openSecondRun(second, champion.plan);
@@ -181,7 +180,6 @@ async function rowsOf(run: RunSink, key: readonly string[]): Promise<RunRows> {
   return { files: await run.read(key), rejected: rejectedRows(run), rowCount: input.rows, commitRows };
 }
 
-/** The rejected rows with their numbers in the run. */
 async function* rejectedRows(run: RunSink): AsyncGenerator<{ readonly row: number; readonly reason: string }> {
   let start = 0;
   const starts = new Map<string, number>();

@@ -105,7 +105,6 @@ export interface RunState {
 
 const isDamage = ({ damage }: JobError): boolean => damage !== undefined;
 
-/** What is known of a run that is not planned. */
 const nothing = {
   verdict: null,
   decision: null,
@@ -193,7 +192,6 @@ export function requireLatest(latest: RunId, asked: string | undefined): void {
 /** Errors of a run whose spec, input or model is not the planned one. */
 const changes: ReadonlySet<string> = new Set(["PLAN_CHANGED", "INPUT_CHANGED", "INPUT_REWRITTEN", "MODEL_CHANGED"]);
 
-/** The command that continues an open run, or scores it again if something is not as planned. */
 function continuing(
   job: Job,
   { plan, state }: RunSink,
@@ -226,7 +224,6 @@ async function decided(
   };
 }
 
-/** What a person needs to know who decides on a held run, or on one that was rolled back; and the commands. */
 async function toDecide(
   job: Job,
   sink: Sink,
@@ -340,7 +337,7 @@ async function statsOf(job: Job, sink: Sink, stored: StoredPlan): Promise<RunSta
   return { profile, earlier: await earlierNights(job, sink, profile), comparison, state: state.kind };
 }
 
-/** Reads the profiles of the last published runs of earlier dates. One that cannot be read is no night that is known. */
+/** One that cannot be read is no night that is known. */
 async function earlierNights({ spec, dateParam }: Job, sink: Sink, { date }: RunProfile): Promise<RunProfile[]> {
   if (dateParam === undefined || date === "") {
     return [];
@@ -351,7 +348,6 @@ async function earlierNights({ spec, dateParam }: Job, sink: Sink, { date }: Run
   return texts.flatMap((text) => parseRunProfile(text) ?? []);
 }
 
-/** Finds a run among the published runs whose params equal this run's, except for dates. */
 async function publishedStats(job: Job, sink: Sink, runId: string): Promise<RunStats | undefined> {
   const { spec, dateParam } = job;
   const published = dateParam === undefined ? [] : await sink.published("everywhere");

@@ -34,9 +34,7 @@ export async function compareColumns(
 
 /** One side of a difference. */
 export interface DiffSide {
-  /** How reports name it. */
   readonly name: string;
-  /** A table with its columns, or Parquet files. */
   readonly rows: StoredTable | LocalParts;
   /** The plan of the run; absent: they are of no run. */
   readonly plan?: Plan;

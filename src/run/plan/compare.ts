@@ -68,9 +68,7 @@ function isSamePlannedShard(one: PlannedShard, other: PlannedShard | undefined):
   return other !== undefined && isSameShard(one, other) && one.rows === other.rows && one.sha256 === other.sha256;
 }
 
-/** How the target of a spec differs from a planned one. */
 interface TargetDifference {
-  /** A line for each setting. */
   readonly lines: readonly string[];
   /** Whether the planned rows are elsewhere: another job may have the same name. */
   readonly isElsewhere: boolean;
@@ -149,10 +147,7 @@ function compareChecks({ golden, profile, slices, sql = {} }: PlannedChecks, che
   ];
 }
 
-/**
- * Compares a model of the spec, under `key`, with that of the plan. A model file may be moved, since its digest
- * identifies it. A URI identifies a model, so it must be the same.
- */
+/** A model file may be moved, since its digest identifies it. A URI identifies a model, so it must be the same. */
 function modelDifference(key: string, model: PlannedModel, now: Pick<ModelSpec, "path" | "server">): string[] {
   const uri = modelUri(now);
   const place = isServedUri(model.uri) || isServedUri(uri) ? `${key}.server` : `${key}.path`;
@@ -163,7 +158,7 @@ function modelDifference(key: string, model: PlannedModel, now: Pick<ModelSpec, 
   ];
 }
 
-/** Compares what a language model is asked. Texts of prompts are not shown: they may be long. */
+/** Texts of prompts are not shown: they may be long. */
 function promptDifference({ prompt: planned }: BindingRequest, { prompt: now }: BindingRequest): string[] {
   if (planned === undefined || now === undefined) {
     return []; // the model is another one
@@ -177,7 +172,6 @@ function promptDifference({ prompt: planned }: BindingRequest, { prompt: now }: 
   ];
 }
 
-/** Compares one key of the spec with the plan; returns one line when it differs, else none. */
 function difference(key: string, planned: unknown, requested: unknown): string[] {
   const was = JSON.stringify(planned);
   const is = JSON.stringify(requested);
