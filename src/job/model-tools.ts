@@ -140,7 +140,6 @@ function earlierModels(spec: Pick<JobSpec, "model" | "engine">, options: ModelTo
   };
 }
 
-/** Whether a URI names a file of this machine. */
 function isFile(uri: string): boolean {
   return !isModelUri(uri) && !isHttpUri(uri);
 }
@@ -196,7 +195,7 @@ export function openBatchLimitCache(log: Pick<Log, "debug">, folder = cacheFolde
   };
 }
 
-/** Returns the file of a limit. Another device, driver, library or model has another file. */
+/** Another device, driver, library or model has another file. */
 async function fileOf(folder: string, { modelSha256, device, rowBytes }: BatchLimitKey): Promise<string> {
   const memory = device === "cpu" ? String(totalmem()) : await identityOfGpus();
   const key = [modelSha256, device, rowBytes, memory, componentVersions["onnxruntime-node"] ?? ""];

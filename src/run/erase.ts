@@ -350,10 +350,7 @@ function eraserOf({ job, sink, attempt }: OpenedJob, { keys, openFinder, dryRun 
     }
   }
 
-  /**
-   * The run whose rows readers have while the latest is discarded or an unfinished erasure; a text: why none can be
-   * read.
-   */
+  /** The run that readers have while the latest is discarded or an unfinished erasure; a text: why none can be read. */
   async function publishedBefore(latest: RunId): Promise<Source | string | undefined> {
     const { base, number: last } = splitRunId(latest);
     let lost: string | undefined;

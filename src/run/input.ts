@@ -615,7 +615,7 @@ interface DatedShards {
   readonly seen: Pick<SeenShards, "shards" | "partitionDates">;
 }
 
-/** Returns the greatest value in the units of the column's type; undefined: all values are NULL. */
+/** In the units of the column's type; undefined: all values are NULL. */
 async function newestValue(
   source: Source,
   signal: AbortSignal,

@@ -171,8 +171,7 @@ interface ShardColumns {
 }
 
 /**
- * Binds `input.where` and `input.columns` to a shard's columns. A computed column replaces the shard's column of the
- * same name; expressions use the shard's column.
+ * A computed column replaces the shard's column of the same name; expressions use the shard's column.
  * @throws JobError SPEC_INVALID with the place of the expression in the spec
  */
 async function bindExpressions(

@@ -19,7 +19,6 @@ export function templateOf(form: string | RequestTemplate): RequestTemplate {
   return typeof form === "string" ? { [form]: `{{${form}}}` } : form;
 }
 
-/** What is wrong with a template; undefined: nothing. @param inputs names of the model's inputs */
 function templateProblem(template: RequestTemplate, inputs: readonly string[]): string | undefined {
   const known: readonly string[] = [...layouts, ...inputs];
   const { names, isKey } = placeholdersIn(template);
@@ -145,7 +144,7 @@ const headerValue = z
   .min(1)
   .regex(/^[\t -~\u0080-\u00ff]*$/, "expected characters of Latin-1 on one line, as HTTP sends them");
 
-/** HTTP headers by name. Their values are secrets. */
+/** Their values are secrets. */
 const requestHeaders = z.record(
   z
     .string()
@@ -261,7 +260,6 @@ export const server = z
   .meta(attempt)
   .describe("A model that a server has, in place of path. See served-models.md.") satisfies z.ZodType<ServerSpec>;
 
-/** Keys that only some protocols take. */
 const protocolsOf = {
   name: ["v2", "v1", "openai"],
   version: ["v2", "v1", "openai"],
