@@ -157,7 +157,6 @@ interface Trace {
 /** The most pieces of a trace, about 12 MB; a run of 4 M rows has some thousands. */
 const maxEvents = 500_000;
 
-/** The track of each stage. */
 const tracks: Readonly<Record<Stage, string>> = {
   read: "feed",
   decode: "feed",
