@@ -130,7 +130,6 @@ function elementIn(dtype: NumericTensorType): ElementType {
 /** The facts that a worker needs to profile the features of a shard. */
 export interface ShardFeatures {
   readonly plan: FeaturePlan;
-  /** The number of the shard's first row in the run. */
   readonly firstRow: number;
 }
 

@@ -148,7 +148,6 @@ export function packMatrix(
 }
 
 interface Group {
-  /** The index of the group's first column. */
   readonly index: number;
   readonly some: readonly MatrixColumn[];
 }
