@@ -119,7 +119,6 @@ export function measureFeatures(
   return { from: rows.from, to: rows.to, inputs: taken, bytes };
 }
 
-/** An input that the plan has columns of. */
 interface PlannedInput {
   readonly input: number;
   readonly type: ColumnType;
@@ -127,7 +126,7 @@ interface PlannedInput {
   readonly width: number | undefined;
 }
 
-/** The inputs that the plan has columns of, in its order. All columns of an input are of one kind. */
+/** In the plan's order. All columns of an input are of one kind. */
 function plannedInputs(columns: readonly FeatureColumn[]): PlannedInput[] {
   const inputs = new Map<number, PlannedInput>();
   for (const { input, type, kind, place } of columns) {
@@ -137,7 +136,6 @@ function plannedInputs(columns: readonly FeatureColumn[]): PlannedInput[] {
   return [...inputs.values()];
 }
 
-/** Copies the first elements of some rows, so many each. */
 function rowsOfMatrix({ data, valid, width: rowWidth }: Matrix, rows: Uint32Array, width: number): Matrix {
   const taken = allocate(elementOf(data), rows.length * width);
   const areThere = valid && new Uint8Array(taken.length);
@@ -149,7 +147,6 @@ function rowsOfMatrix({ data, valid, width: rowWidth }: Matrix, rows: Uint32Arra
   return { kind: "matrix", width, data: taken, valid: areThere };
 }
 
-/** The rows of matrices of one width, one below the other. */
 function stacked(matrices: readonly Matrix[]): Matrix {
   const [{ data: first, width }] = matrices as readonly [Matrix];
   const data = allocate(
@@ -168,7 +165,7 @@ function stacked(matrices: readonly Matrix[]): Matrix {
   return { kind: "matrix", width, data, valid };
 }
 
-/** An element of each row of a matrix as a column. @param place of the element in the row */
+/** @param place of the element in the row */
 function elementsOf({ data, valid, width }: Matrix, place: number): FixedColumn {
   const rows = data.length / width;
   const elements = allocate(elementOf(data), rows);
@@ -182,7 +179,7 @@ function elementsOf({ data, valid, width }: Matrix, place: number): FixedColumn 
   return { kind: "fixed", elementsPerValue: 1, data: elements, valid: isThere };
 }
 
-/** A matrix as a column: its rows are lists of equal lengths; one without any value is NULL. */
+/** The rows of the matrix are lists of equal lengths; one without any value is NULL. */
 function listsOf({ data, valid, width }: Matrix): Column {
   const rows = data.length / width;
   const offsets = Uint32Array.from({ length: rows + 1 }, (_, row) => row * width);
