@@ -51,7 +51,7 @@ function isIdle(outcome: Outcome): boolean {
   );
 }
 
-/** Whether metrics have the checks of a run, if it has a verdict: the attempt that wrote them may have been killed before. */
+/** The attempt that wrote them may have been killed before. */
 function hasChecks(work: PreviousMetrics["work"], { review }: AttemptRecord): boolean {
   return review?.verdict === undefined || work?.text.includes(checkResultMetric) === true;
 }
@@ -294,7 +294,7 @@ function checkGauges(review: RunReview | undefined): Metric[] {
   ];
 }
 
-/** Returns the worst result for each check and column, since the labels name no more. */
+/** The labels name no more than check and column. */
 function worstByColumn(results: readonly Finding[]): Finding[] {
   const worst = new Map<string, Finding>();
   for (const result of results) {
