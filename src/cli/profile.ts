@@ -168,7 +168,6 @@ const tracks: Readonly<Record<Stage, string>> = {
 };
 
 const tracePid = 1;
-/** The first thread id that is free for `others`. */
 const otherTids = 1000;
 
 /** Makes an empty trace. @public so that tests reach it */

@@ -10,7 +10,6 @@ import { JobError } from "../base/errors.js";
 
 interface Measuring {
   readonly engine: Engine;
-  /** Rows that will be scored. */
   readonly rows: number;
   readonly batchSize: JobSpec["engine"]["batch_size"];
 }

@@ -161,9 +161,7 @@ interface ReadRows {
   readonly firstRow: number;
 }
 
-/**
- * Adds the features of a batch's rows to the span's profiles. Workers have already measured the rows that they scored.
- */
+/** Adds a batch's features to the span's profiles. Workers have already measured the rows that they scored. */
 export function takeFeatures(
   plan: FeaturePlan | undefined,
   { features }: Pick<OpenSpan, "features">,

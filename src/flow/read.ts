@@ -192,7 +192,6 @@ interface OpenWindow {
   readonly pieces: AsyncGenerator<DecodedRows>;
   /** Settled when the threads that decode know of all its rows, or will not. Never rejects. */
   readonly queued: Promise<unknown>;
-  /** Tells the window that nearly all rows before it were read. */
   isNear(): void;
   close(): Promise<void>;
 }

@@ -143,7 +143,6 @@ interface PieceOptions {
   readonly sizer: BatchSizer;
   readonly batchLimit: BatchLimit;
   readonly target: SpanTarget;
-  /** Commits under way at once. */
   readonly commits: number;
   /** Returns the span that a row belongs to. A piece without rows has a span of its own. */
   readonly spanOf: (row: number) => Span;

@@ -158,7 +158,6 @@ export async function openSource(
   return await ofTable(files.source, input, isObjectUri(table) ? files.spool : resolve(options.folder, table));
 }
 
-/** A source of files, and the folder that those of a store are fetched into. */
 interface OpenFiles {
   readonly source: Source;
   readonly spool: string;
@@ -602,9 +601,7 @@ export function shortPath(path: string): string {
   return short !== "" && !short.startsWith("..") && !isAbsolute(short) ? short : path;
 }
 
-/**
- * Parts are encoded side by side. With one thread, the caller encodes the part itself and does not poll for another.
- */
+/** Parts are encoded side by side. With one thread, the caller encodes the part itself, without polling another. */
 function encodingOptions({ cores, memory }: SinkOptions): Pick<DuckDbOptions, "threads" | "memoryBytes"> {
   return { threads: Math.max(1, Math.floor(cores / commitConcurrency)), memoryBytes: memory.duckDbBytes };
 }

@@ -144,11 +144,7 @@ function isFile(uri: string): boolean {
   return !isModelUri(uri) && !isHttpUri(uri);
 }
 
-/**
- * Returns the path of a spec's model.
- * @throws JobError USAGE if the model is on a server.
- * @param why the reason that a file is needed
- */
+/** Returns the path of a spec's model. @throws JobError USAGE if it is on a server. @param why a file is needed */
 export function requireModelPath(
   { model: { path } }: Pick<JobSpec, "model">,
   why: string,

@@ -85,9 +85,7 @@ export async function openJob(
   return await openLoaded(await ofLastRun(await readSpec(specPath, options), specPath), specPath, parts);
 }
 
-/**
- * Opens the adapters of a spec that is already read. Its folder and the command line in messages come from `specPath`.
- */
+/** Opens the adapters of a spec that is already read. Its folder and command line in messages come from `specPath`. */
 export async function openLoaded(
   loaded: LoadedSpec,
   specPath: string,

@@ -134,8 +134,8 @@ export async function readSecret(
 }
 
 /**
- * Returns a secret that is sent in a header, as `readSecret`.
- * @throws JobError also SPEC_INVALID for one that no header can carry
+ * As `readSecret`, for a secret that is sent in a header. @throws JobError also SPEC_INVALID for one that none can
+ * carry
  */
 export async function readHeader(...[value, { folder, key }]: Parameters<typeof readSecret>): Promise<string> {
   const secret = await readSecret(value, { folder, key });

@@ -681,9 +681,7 @@ async function readReport(path: string): Promise<string> {
   return found?.isFile() === true ? await readFile(path, "utf8").catch(() => "") : "";
 }
 
-/**
- * Replaces a report at once, so that readers see all of it or the old one. Returns what failed; undefined if nothing.
- */
+/** Replaces a report at once: readers see all of it or the old one. Returns what failed; undefined: nothing. */
 export async function writeReport(path: string, text: string): Promise<string | undefined> {
   const temporary = join(dirname(path), `.${basename(path)}.${process.pid}.tmp`);
   try {

@@ -36,7 +36,6 @@ interface ValueSummary {
   readonly values: number;
   /** Texts with the most frequent first, numbers in ascending order. */
   readonly counts: readonly { readonly value: string; readonly count: number }[];
-  /** The count of all other values together. */
   readonly others: number;
 }
 

@@ -173,9 +173,7 @@ function rowsOf({ review, counts }: AttemptRecord, outcome: Outcome): number | u
   return review?.profile.rows ?? (outcome.report.spansResumed === 0 ? counts.rowsScored : undefined);
 }
 
-/**
- * The worst first, without values of rows. About features, which the inputs have; or about outputs, slices and the run.
- */
+/** The worst first, without values of rows. About features, which inputs have; or about outputs, slices and the run. */
 function assertionsOf(results: readonly Finding[], run: RunInfo | undefined, of: "inputs" | "output"): Json[] {
   const columns = new Set((of === "inputs" ? run?.inputColumns : run?.outputColumns)?.map(({ name }) => name));
   const own = results.filter(({ isFeature = false }) => isFeature === (of === "inputs"));

@@ -315,7 +315,6 @@ function differencesIn(
   return { rows: differing, texts: [text] };
 }
 
-/** Whether a row was rejected for a prediction that the file expects. */
 function isExpected({ reason, column, value, columns }: RejectedRow): boolean {
   const expected = columns[expectedName(column ?? "")] ?? null;
   return reason === "prediction_not_finite" && isExpectedNotFinite(expected, value);
@@ -381,10 +380,7 @@ export async function pinGolden(job: PlacedSpec, input: Input, signal: AbortSign
   return { uri: path, sha256: golden.sha256 };
 }
 
-/**
- * Checks that the file of `checks.golden` is the one that a plan pins.
- * @throws JobError INPUT_CHANGED
- */
+/** Checks that the file of `checks.golden` is the one that a plan pins. @throws JobError INPUT_CHANGED */
 export function requirePinned({ checks }: Pick<Plan, "checks">, found: PinnedFile | undefined): void {
   const pinned = checks?.golden;
   if (found !== undefined && pinned !== undefined && found.sha256 !== pinned.sha256) {
@@ -406,9 +402,8 @@ function expectedName(column: string): string {
 }
 
 /**
- * Makes the contract that scores golden rows: the run's, except that the values of folder names are columns of the file,
- * and that the expected predictions are carried in place of the run's carried columns.
- * @throws JobError SCHEMA_MISMATCH, CONTRACT
+ * The run's, except that the values of folder names are columns of the file, and that the expected predictions are
+ * carried in place of the run's carried columns.
  */
 function goldenContract(contract: Contract, schema: GoldenSchema): Contract {
   const inputs = contract.inputs.map((binding) => withColumns(binding, inFile));

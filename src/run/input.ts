@@ -354,10 +354,7 @@ export interface SeenShards {
   readonly partitionDates: ReadonlySet<string>;
 }
 
-/**
- * Whether planning may reject the input, for too few or too old rows. The input is then read before the model is
- * loaded.
- */
+/** Whether planning may reject the input as too few or too old: it is then read before the model is loaded. */
 export function mayNotBeReady({ input }: JobSpec, listed: readonly ListedShard[]): boolean {
   return listed.length === 0 || input.wait !== undefined || input.min_rows > 1 || input.freshness !== undefined;
 }
@@ -524,7 +521,6 @@ function typeIn(shard: NamedSchema | undefined, name: string): string {
 const dayMs = 86_400_000;
 const columnKey = ["input", "freshness", "column"];
 
-/** The unit of a date is a day. */
 const unitsMs = new Map<ColumnType, number>([
   ["date32", dayMs],
   ["timestamp[us]", 1e-3],
@@ -532,7 +528,6 @@ const unitsMs = new Map<ColumnType, number>([
   ["timestamp[us, UTC]", 1e-3],
 ]);
 
-/** Reads the column of `input.freshness` of all shards. */
 async function checkFreshness(opened: OpenedJob, decoder: Decoder, seen: SeenShards): Promise<void> {
   const { job, input, attempt, reporter } = opened;
   const { log } = reporter;

@@ -71,10 +71,7 @@ export interface BindingInput {
   readonly takenElsewhere?: ReadonlySet<string> | undefined;
 }
 
-/**
- * Binds the model to a shard's schema, and checks the bound model.
- * @throws JobError CONTRACT, or SPEC_INVALID for an expression
- */
+/** Binds the model to a shard's schema, and checks it. @throws JobError CONTRACT, or SPEC_INVALID for an expression */
 export async function bindFirstShard(
   job: PlacedSpec,
   source: ShardFiles,

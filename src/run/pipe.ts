@@ -42,7 +42,6 @@ export interface OpenedPipe {
 /**
  * Scores a stream of record batches: for each batch that comes in one goes out, in order, as soon as it is scored. The
  * output gets its end marker only if the input has had one.
- * @throws JobError
  */
 export async function runPipe(pipe: OpenedPipe): Promise<PipeReport> {
   const { models, signal, nowMs, input } = pipe;

@@ -14,7 +14,6 @@ import { checkPublished, latestRun, refuseElsewhere, refusePruned } from "./resu
 /**
  * Carries out a run: plans it or resumes it, scores the spans that are not committed, and finishes it. The same call
  * again finds the run complete.
- * @throws JobError
  */
 export async function runJob(opened: OpenedJob): Promise<RunReport> {
   const { job, sink, attempt, reporter } = opened;

@@ -23,7 +23,6 @@ interface UnpublishedRun {
   readonly countsRejects?: boolean | undefined;
 }
 
-/** Called with each span that is scored, in any order. */
 type TakeSpan = (span: Span, output: SpanOutput) => void;
 
 /** Opens what scores spans as a run does, but publishes nothing and adds nothing to the attempt's record. */

@@ -122,10 +122,7 @@ function hasSameRows({ input: one, ...planned }: Plan, { input: other, ...plan }
   return planned.commitRows === plan.commitRows && JSON.stringify(one.shards) === JSON.stringify(other.shards);
 }
 
-/**
- * Opens the challenger's run of the rows of a plan, all of whose spans are committed.
- * @throws Error if there is none
- */
+/** Opens the challenger's run of a plan's rows, all of whose spans are committed. @throws Error if there is none */
 export async function openSecondRun({ job, sink }: Pick<OpenedJob, "job" | "sink">, plan: Plan): Promise<RunSink> {
   const stored = await sink.find(job.base);
   if (stored === undefined || stored.pruned !== undefined) {
@@ -141,7 +138,6 @@ export async function openSecondRun({ job, sink }: Pick<OpenedJob, "job" | "sink
   return run;
 }
 
-/** Output columns that are shown of the rows that differ most. */
 const mostShown = 3;
 
 /** By row where rows are in files, by key where they are in tables. */

@@ -177,10 +177,7 @@ export async function runState(job: Job, sink: Sink, log: Log, lookAtPaid?: Look
   };
 }
 
-/**
- * Refuses to show a run in place of the one that was asked for, which a later run of the same params came after.
- * @throws JobError USAGE
- */
+/** Refuses a run that was asked for if a later run of the same params came after it. @throws JobError USAGE */
 export function requireLatest(latest: RunId, asked: string | undefined): void {
   if (asked !== undefined && asked !== latest) {
     throw new JobError("USAGE", `looking for run ${asked}: the latest run of these params is ${latest}`, {

@@ -117,8 +117,8 @@ export function columnsOfRun({ plan }: DiffSide): string[] {
 }
 
 /**
- * Judges the predictions of a run by the labels that were loaded as B; undefined: the run has no rows.
- * @throws JobError USAGE for columns that are not there
+ * Judges predictions by the labels loaded as B; undefined: the run has no rows. @throws JobError USAGE for missing
+ * columns
  */
 export async function judgeSide(
   joiner: RowJoiner,

@@ -125,7 +125,6 @@ function nullsOf({ valid }: Column): number {
   return nulls;
 }
 
-/** The numbers of a column that are not NULL. */
 function readBlocks(column: FixedColumn, read: ReadNumbers): NextNumbers {
   const { valid } = column;
   const rows = rowsOf(column);

@@ -82,7 +82,6 @@ function rowFrom(wanted: number, indices: Uint32Array, from: number, to: number)
   return row;
 }
 
-/** A hash of 32 bits of the number of a row, or of a group of rows. */
 function hashOfRow(number: number): number {
   const upper = Math.floor(number / 0x1_0000_0000);
   return mixHash((number >>> 0) ^ (upper === 0 ? 0x9e3779b9 : mixHash(upper)));

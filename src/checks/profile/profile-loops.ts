@@ -42,7 +42,6 @@ interface ProfileLoops {
    * number after the one that is one too many.
    */
   readonly countBlock: (from: number, to: number, shift: number, bins: number) => number;
-  /** The values of a column in a block of rows. */
   readonly words: Int32Array;
   readonly hashes: Uint32Array;
   /** Mixes the words of rows, so many each, into their hashes. */

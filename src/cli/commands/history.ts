@@ -106,7 +106,6 @@ function remarks(run: RecordedRun, { runs }: History): string {
   return [paid, why(run), replacedText(run, runs)].filter((text) => text !== "").join("; ");
 }
 
-/** Names the later run of the same params whose rows readers see in place of this one's. */
 function replacedText(run: RecordedRun, runs: readonly RecordedRun[]): string {
   const { base, number } = splitRunId(run.runId);
   const later = runs.find((each) => {

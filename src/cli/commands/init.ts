@@ -59,9 +59,7 @@ interface InitOptions {
 
 const schemaFile = "infer-batch.schema.json";
 
-/**
- * Never overwrites a file. @throws JobError USAGE if it exists; CONTRACT if only the model's author knows its features
- */
+/** Overwrites no file. @throws JobError USAGE if it exists; CONTRACT if only the model's author knows its features */
 async function init(path: string, options: InitOptions, io: SafeIo): Promise<CommandAnswer> {
   checkUrl(options.postgres);
   await refuseExisting(path);
@@ -414,7 +412,6 @@ function writesToOut(spec: string): boolean {
   return /path:\s*["']?(?:\.\/)?out\//.test(spec);
 }
 
-/** What fills an input: columns, lists that are padded, or their mask. */
 type DraftSource =
   | readonly string[]
   | { readonly column: string; readonly pad: { readonly to: number } }

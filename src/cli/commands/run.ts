@@ -191,7 +191,6 @@ function requireReuse({ newRun, reuse }: { readonly newRun: boolean; readonly re
   }
 }
 
-/** The command lines of a page for an attempt that failed. */
 function commandsFor(
   path: string,
   { params, output }: JobSpec,

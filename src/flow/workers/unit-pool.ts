@@ -37,7 +37,6 @@ interface Job {
   worker: PoolWorker | undefined;
   /** Set while a worker has the job. */
   cancel: (() => void) | undefined;
-  /** Batches that came and were not yielded yet. */
   readonly arrived: SentRows[];
   hasEnded: boolean;
   hasFailed: boolean;

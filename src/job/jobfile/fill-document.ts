@@ -315,9 +315,7 @@ const keysOf: Readonly<Record<ParamType["type"], readonly string[]>> = {
   enum: ["type", "values", "default"],
 };
 
-/**
- * Of a param such as `{ type: date, default: ${today} }`; undefined: the value is something else, or has other keys.
- */
+/** Of one such as `{ type: date, default: ${today} }`; undefined: the value is something else, or has other keys. */
 function typeOf(value: unknown): ParamType | undefined {
   const type = isMap(value) ? value.get("type") : undefined;
   if (!isMap(value) || (type !== "date" && type !== "integer" && type !== "enum")) {

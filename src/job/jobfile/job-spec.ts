@@ -106,7 +106,6 @@ export interface JobSpec {
 }
 
 interface OutputSpec extends TargetSpecs {
-  /** Input columns carried through. */
   readonly columns: readonly string[];
   readonly lineage: boolean;
   /** Adds the number of each row in the run, as the run that is compared with this one needs it. No spec says so. */

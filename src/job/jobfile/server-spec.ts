@@ -6,7 +6,6 @@ import { attempt, autoOrCount, checking, countFrom, plan, type Refuse, secret, t
 /** The body of a request: JSON in which a text `{{NAME}}` stands for values of the batch. */
 type RequestTemplate = Readonly<Record<string, unknown>>;
 
-/** Names of layouts that contain all inputs. */
 const layouts = ["instances", "records", "inputs", "dataframe_split"] as const;
 const requestError = `expected instances, inputs, dataframe_split, or a mapping such as { input_data: "{{instances}}" }`;
 

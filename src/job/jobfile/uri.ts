@@ -245,7 +245,6 @@ function mlflowProblem(uri: string): string | undefined {
   return parsed === undefined || segments.includes("..") || segments.includes(".") ? expected : undefined;
 }
 
-/** Whether a name is one of Unity Catalog, with three parts: catalog.schema.model. */
 function isCatalogName(name: string): boolean {
   return /^[^.]+\.[^.]+\.[^.]+$/.test(name);
 }

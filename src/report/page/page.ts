@@ -161,7 +161,6 @@ export function rolledBackPage(earlier: string, runId: string, readersHave: stri
     : withState(earlier, "rolled_back", rolledBackState(readersHave));
 }
 
-/** Replaces the state at the top of a page, and the commands that decide by the one that scores again, if it is known. */
 function withState(page: string, status: string, state: PageState, newRun?: string): string {
   const again = newRun === undefined ? "" : scoringAgain({ text: toScoreAgain, command: newRun }).markup;
   return withStatus(page, status, state.word)

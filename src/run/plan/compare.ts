@@ -21,7 +21,6 @@ export interface ListedShard {
 interface ShardOfTable {
   /** Values that columns have in all of its rows, as texts; null: NULL. */
   readonly partition: ReadonlyMap<string, string | null>;
-  /** How many of its rows the table has removed. */
   readonly removedRows: number;
 }
 
@@ -55,7 +54,7 @@ export function compareListing(plan: Plan, listed: readonly ListedShard[]): List
 }
 
 /**
- * The plan with `shards` in place of its own equal shards. A plan and a listing of 100,000 shards then share one copy.
+ * The plan with `shards` in place of its own equal ones: a plan and a listing of 100,000 shards then share one copy.
  */
 export function reuseShards(plan: Plan, shards: readonly PlannedShard[]): Plan {
   const own = plan.input.shards;

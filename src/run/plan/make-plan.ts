@@ -52,7 +52,6 @@ interface PlanInputs {
   readonly reuseFrom?: PinnedRun | null | undefined;
   /** The first rows that are planned; undefined: all. */
   readonly mostRows?: number | undefined;
-  /** Name and version of the program. */
   readonly createdBy: string;
 }
 

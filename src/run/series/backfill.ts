@@ -193,7 +193,6 @@ export interface RunOrder {
 interface OrderOptions {
   readonly parallel: number;
   readonly stopOnFailure: boolean;
-  /** Whether a run may overwrite the rows of a newer one. */
   readonly allowOlder: boolean;
 }
 
