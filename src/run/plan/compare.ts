@@ -53,9 +53,7 @@ export function compareListing(plan: Plan, listed: readonly ListedShard[]): List
   return { added: [...current.keys()], missing, changed };
 }
 
-/**
- * The plan with `shards` in place of its own equal ones: a plan and a listing of 100,000 shards then share one copy.
- */
+/** The plan with `shards` in place of its own equal ones: a plan and a listing of 100,000 shards share one copy. */
 export function reuseShards(plan: Plan, shards: readonly PlannedShard[]): Plan {
   const own = plan.input.shards;
   return own.length === shards.length && own.every((shard, index) => isSamePlannedShard(shard, shards[index]))
