@@ -190,7 +190,7 @@ async function openFiles(
   return { source: combineSources({ disk, objects }), spool: spool.folder };
 }
 
-/** Its files are in a store that the catalog names, or on this machine. */
+/** The files of a table are in a store that the catalog names, or on this machine. */
 async function ofCatalog(
   catalog: CatalogSpec,
   input: InputSpec,

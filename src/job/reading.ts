@@ -133,10 +133,7 @@ export async function readSecret(
   return secret;
 }
 
-/**
- * As `readSecret`, for a secret that is sent in a header. @throws JobError also SPEC_INVALID for one that none can
- * carry
- */
+/** As `readSecret`, for a header. @throws JobError also SPEC_INVALID for a secret that no header can carry */
 export async function readHeader(...[value, { folder, key }]: Parameters<typeof readSecret>): Promise<string> {
   const secret = await readSecret(value, { folder, key });
   if (!/^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?$/.test(secret)) {

@@ -659,7 +659,7 @@ export async function refuseAmongPredictions(
   }
 }
 
-/** Of the part of the path that exists. */
+/** Resolves the links of the part that exists. */
 async function realPath(path: string): Promise<string> {
   const parent = dirname(path);
   // It does not exist, or this user may not read it: opening the file reports which.

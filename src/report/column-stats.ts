@@ -234,7 +234,7 @@ export function median(values: readonly number[]): number | null {
   return low === undefined || high === undefined ? null : low + (high - low) / 2;
 }
 
-/** On nights whose values are counted. By their keys: a rare value has no name there. */
+/** Of tonight's values, on nights whose values are counted, by their keys: a rare value has no name there. */
 function usualShares(
   tonight: ColumnProfile,
   nights: readonly ColumnProfile[],

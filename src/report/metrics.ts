@@ -51,7 +51,7 @@ function isIdle(outcome: Outcome): boolean {
   );
 }
 
-/** The attempt that wrote them may have been killed before. */
+/** The attempt that wrote the metrics may have been killed before it wrote those of the checks. */
 function hasChecks(work: PreviousMetrics["work"], { review }: AttemptRecord): boolean {
   return review?.verdict === undefined || work?.text.includes(checkResultMetric) === true;
 }

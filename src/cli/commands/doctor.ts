@@ -455,7 +455,7 @@ export async function openTinyModel(): Promise<ModelFile & AsyncDisposable> {
   };
 }
 
-/** While nothing is read or written. */
+/** Of the model alone, while nothing is read or written. */
 interface Speed extends EngineLayout {
   readonly batchRows: number;
   readonly rowsPerSecond: number;

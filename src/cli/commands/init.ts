@@ -203,7 +203,7 @@ function freeName(name: string, others: readonly string[]): string {
   return name;
 }
 
-/** `--name` may ask for it: they may have different targets. */
+/** Only warns: `--name` may ask for it, and the specs may have different targets. */
 function warnOfSameName(name: string, others: readonly string[], io: SafeIo): void {
   if (others.some((spec) => hasName(spec, name))) {
     createWarningLog(io.stderr).warn(
@@ -396,7 +396,7 @@ function columnsOf(signature: DeclaredSignature | undefined): readonly string[] 
 /** More files are no folder of jobs. */
 const mostFiles = 200;
 
-/** Without those that cannot be read. */
+/** Leaves out files that cannot be read. */
 async function specsBeside(path: string): Promise<readonly string[]> {
   const folder = dirname(resolve(path));
   const names = await readdir(folder).catch(() => []);

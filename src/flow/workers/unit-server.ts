@@ -186,7 +186,7 @@ function failureOf(error: unknown): UnitFailure {
     : { kind: "defect", message: error instanceof Error ? String(error.stack) : messageOf(error) };
 }
 
-/** Of those that are scored, some batches of the model, as many as do not take long. */
+/** Of rows that are scored: some batches of the model, as many as do not take long. */
 function stepsFor(
   bytesPerRow: number,
   modelRows: (() => number) | undefined,
@@ -292,7 +292,7 @@ function createPacking(contract: UnitScoring["contract"]): Packing {
   };
 }
 
-/** As the main thread does, before they are scored. undefined: a bad row is in it, which the main thread reports. */
+/** Hashes as the main thread does, before rows are scored; undefined: a row is bad, which the main thread reports. */
 function unitHasher(contract: Contract, hashing: FeatureHashing): (batch: RecordBatch) => HashedRows | undefined {
   const hasher = createFeatureHasher(contract, hashing);
   const inputs = decodedInputs(contract).length;

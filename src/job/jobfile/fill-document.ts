@@ -157,7 +157,7 @@ function readParams(document: YamlDocument): readonly Param[] {
 /** JavaScript loses this key of a mapping. */
 const noName = "nothing can have this name; choose another";
 
-/** "": it has none, which is reported as a problem. */
+/** Returns "" for a param without a value, which is reported as a problem. */
 function fillParam(
   { name, node, type, isRequired }: Param,
   given: string | undefined,
