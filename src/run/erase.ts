@@ -314,7 +314,7 @@ function eraserOf({ job, sink, attempt }: OpenedJob, { keys, openFinder, dryRun 
     return { rows, rejects };
   }
 
-  /** undefined: no run has rows of the keys; a text: why it cannot be told. */
+  /** undefined: no run has rows of the keys; a text: why it is not possible. */
   async function findSource(stored: StoredPlan): Promise<Source | string | undefined> {
     const { runId, params, erasure } = stored.plan;
     const run = await sink.open(stored);

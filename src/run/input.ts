@@ -354,7 +354,7 @@ export interface SeenShards {
   readonly partitionDates: ReadonlySet<string>;
 }
 
-/** Whether planning may reject the input as too few or too old: it is then read before the model is loaded. */
+/** Whether planning may reject the input for too few or too old rows: it is then read before the model is loaded. */
 export function mayNotBeReady({ input }: JobSpec, listed: readonly ListedShard[]): boolean {
   return listed.length === 0 || input.wait !== undefined || input.min_rows > 1 || input.freshness !== undefined;
 }

@@ -610,9 +610,7 @@ const mostDraws = 2000;
 /** Of a large sample so many for each of its rows. */
 const drawsPerRow = 4;
 
-/**
- * Scores the first rows of the input as a run does. Writes nothing. @throws JobError the errors of planning and scoring
- */
+/** Scores the first rows of the input as a run does. Writes nothing. @throws JobError of planning and scoring */
 export async function previewRows(opened: OpenedJob, options: PreviewOptions): Promise<PreviewedRows> {
   const job = narrowed(opened.job, options.where);
   const previewed = { ...opened, job };

@@ -116,7 +116,7 @@ export function columnsOfRun({ plan }: DiffSide): string[] {
     .map(({ column }) => column);
 }
 
-/** Judges predictions by labels loaded as B; undefined: the run has no rows. @throws JobError USAGE: no such column */
+/** Judges a run by labels that were loaded as B; undefined: it has no rows. @throws JobError USAGE: no such column */
 export async function judgeSide(
   joiner: RowJoiner,
   { side, labels }: { readonly side: DiffSide; readonly labels: readonly RowColumn[] },
