@@ -125,7 +125,6 @@ export interface BatchLimit {
 
 interface BegunBatch {
   readonly rows: number;
-  /** How often the engine had been renewed. */
   readonly renewals: number;
 }
 

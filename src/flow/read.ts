@@ -117,7 +117,6 @@ export async function* readRanges(tools: ReadRangesOptions, ranges: readonly Row
   }
 }
 
-/** Starts windows before their turn. */
 interface Ahead {
   take(): Promise<OpenWindow | undefined>;
   /** Begins as many as there are threads that score. */

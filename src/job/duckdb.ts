@@ -97,7 +97,6 @@ const tableHint =
 
 const comparing = "comparing the rows";
 
-/** Errors of DuckDB that are those of the files. */
 const ofFiles = /^(IO|Invalid Input|Invalid|Conversion|Binder) Error/;
 
 /** An error of DuckDB is reported as one of the files, the memory or the disk. */
@@ -185,7 +184,6 @@ const limits = [
   { said: /^IO Error.*(No space|write)/i, code: "DISK", hint: "set TMPDIR to a folder with more free space" },
 ] as const;
 
-/** undefined: another error. */
 function limitError(error: unknown, doing: string): JobError | undefined {
   const said = firstLine(messageOf(error));
   if (error instanceof StreamEndedError) {

@@ -208,7 +208,6 @@ export function metricText({ name, type = "gauge", help, samples }: Metric, comm
   return `# HELP ${name} ${help}\n# TYPE ${name} ${type}\n${lines.join("")}`;
 }
 
-/** Labels as they stand between braces. */
 function labelsText(labels: Labels): string {
   return Object.entries(labels)
     .map(([name, value]) => `${name}="${escapeLabel(value)}"`)

@@ -32,7 +32,6 @@ export interface ErasedRun extends ErasedRows {
 }
 
 interface EraseRequest extends CopyRequest {
-  /** Takes the indexes of keys that are found. */
   readonly found: Set<number>;
   /**
    * Returns the params to give, so that the spec names `table` (`schema.table`), which a run with `params` wrote.

@@ -272,7 +272,6 @@ function isSame({ shards: some }: Listing, { shards: others }: Listing): boolean
 interface Pauses {
   /** @throws JobError when the time is over; the signal's reason */
   pause(why: JobError, listingMs: number): Promise<void>;
-  /** Logs that the input is ready, if there was a pause. */
   end(): void;
 }
 

@@ -68,7 +68,6 @@ export async function previewPlan(opened: OpenedJob, check: StoredRunCheck): Pro
   return isNeeded ? await make() : await orUntried(newPlan, make, unlessStopped(opened.attempt.signal));
 }
 
-/** Begins the line of what `run` can do without. */
 const newPlan = "the plan of a new run";
 
 /** A run that is resumed is planned with its own model, and although its input is not whole. */
@@ -174,7 +173,6 @@ export interface PreviewedPlan extends PlannedRuns {
   readonly untried: readonly string[];
 }
 
-/** The signature of the model, and the columns of the first shard including those of its folder names. */
 interface SchemaPreview {
   readonly model: string;
   readonly shard: string;
@@ -583,7 +581,6 @@ async function openTokenCounter(job: PlacedSpec, models: Models): Promise<CountT
 
 interface PreviewOptions {
   readonly limit: number;
-  /** A condition in addition to `input.where`. */
   readonly where?: string | undefined;
   readonly features: number;
   /** Rows drawn at random in place of the first ones, in the order of the input. */

@@ -91,7 +91,6 @@ interface PruneCommand {
 
 interface Series {
   readonly groups: readonly RunGroup[];
-  /** The runs whose profiles open runs of the job are compared with. */
   readonly pins: ReadonlyMap<string, RunId>;
   readonly isOver?: (group: RunGroup) => boolean;
 }

@@ -13,7 +13,6 @@ import { rowsOfSpans } from "./plan/spans.js";
 const batchRows = 256;
 
 interface UnpublishedRun {
-  /** A plan that is not stored. */
   readonly plan: Plan;
   readonly engine: Engine;
   readonly decoder: Decoder;

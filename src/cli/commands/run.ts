@@ -176,7 +176,6 @@ async function openAndRun(
   });
 }
 
-/** @throws JobError USAGE for `--reuse` where nothing can be reused */
 function requireReuse({ newRun, reuse }: { readonly newRun: boolean; readonly reuse: boolean }, spec: JobSpec): void {
   if (reuse && (!newRun || spec.reuse === undefined)) {
     throw new JobError(
@@ -201,7 +200,6 @@ function commandsFor(
   return { command, olderCommand: mayBeRefused ? `${command}${newRun ? " --new-run" : ""} --allow-older` : undefined };
 }
 
-/** @throws JobError USAGE if one of the two options is given without the other */
 function limitedRun({ limit, output }: Pick<RunOptions, "limit" | "output">): LimitedRun | undefined {
   if (limit === undefined && output === undefined) {
     return undefined;

@@ -176,7 +176,6 @@ async function stateOf(spec: string, options: StatusOptions): Promise<JobState> 
   }
 }
 
-/** @throws JobError USAGE for a job that has one run for all days */
 function expectedOf({ spec, dateParam, command }: Job, nowMs: number, state: RunState, by: string): Expected {
   if (dateParam === undefined && spec.input.since === undefined) {
     throw new JobError("USAGE", `expecting a run of ${spec.name} by ${by}: the job has no date`, {

@@ -179,7 +179,6 @@ interface Target {
   readonly width: number;
   /** Made once a value does not fit, or is NULL. */
   valid: Uint8Array | undefined;
-  /** Whether all numbers so far are known to be finite. */
   isFinite: boolean;
 }
 

@@ -126,7 +126,6 @@ interface PageDecision {
   readonly kind: "approved" | "discarded";
   readonly by: string;
   readonly reason: string | null;
-  /** Whether later runs are compared with an approved run. */
   readonly asBaseline: boolean;
   /** What readers have, of a run that was discarded; absent: it is not known. */
   readonly readers?: string | undefined;

@@ -130,7 +130,6 @@ function tableDifference({ table: planned, changes }: Plan["input"], now: JobSpe
       ];
 }
 
-/** Columns in any order are the same. */
 function inOrder(columns: Readonly<Record<string, string>> = {}): readonly (readonly [string, string])[] {
   return Object.entries(columns).toSorted(([left], [right]) => (left < right ? -1 : 1));
 }
