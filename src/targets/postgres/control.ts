@@ -491,7 +491,7 @@ const tables: readonly ControlTable[] = [
       "The documents of runs: verdict, decision, errors, what was paid, notes. Rows are added, and none is changed",
     columns: {
       run_id: ["text NOT NULL", "the run"],
-      name: ["text NOT NULL", "verdict, decision, errors, spending, late, late_told, told, range or spans_gone"],
+      name: ["text NOT NULL", "verdict, decision, errors, spending, late, late_told, told, range, day or spans_gone"],
       version: ["integer NOT NULL", "from 1: the first counts, and of errors and spending the last"],
       document: ["json NOT NULL", "what it says"],
       writer: ["text NOT NULL", "the attempt that wrote it"],
