@@ -32,7 +32,6 @@ export type Level = "pass" | "warn" | "hold";
 
 /** A result of a check. Plain JSON: it is stored with the run. */
 export interface Finding {
-  /** The name of the check. */
   readonly check: string;
   /** The column, the slice and column, or null where it is about the run. */
   readonly column: string | null;

@@ -130,7 +130,6 @@ function elementIn(dtype: NumericTensorType): ElementType {
 /** The facts that a worker needs to profile the features of a shard. */
 export interface ShardFeatures {
   readonly plan: FeaturePlan;
-  /** The number of the shard's first row in the run. */
   readonly firstRow: number;
 }
 
@@ -162,9 +161,7 @@ interface ReadRows {
   readonly firstRow: number;
 }
 
-/**
- * Adds the features of a batch's rows to the span's profiles. Workers have already measured the rows that they scored.
- */
+/** Adds a batch's features to the span's profiles. Workers have already measured the rows that they scored. */
 export function takeFeatures(
   plan: FeaturePlan | undefined,
   { features }: Pick<OpenSpan, "features">,

@@ -237,7 +237,6 @@ interface NamedType {
   readonly type: ColumnType;
 }
 
-/** Rows of an earlier run, as they are stored. */
 interface StoredPiece {
   readonly rowCount: number;
   readonly keys: readonly Column[];
@@ -248,7 +247,6 @@ interface StoredPiece {
 
 /** Reads the rows of an earlier run once. */
 export interface StoredRowsReader extends AsyncDisposable {
-  /** The number of rows. */
   readonly rowCount: number;
   /** Yields all rows but those with a NULL. @throws Error when other than `rowCount` rows came */
   all(): AsyncGenerator<StoredPiece>;

@@ -117,9 +117,7 @@ export async function* readRanges(tools: ReadRangesOptions, ranges: readonly Row
   }
 }
 
-/** Starts windows before their turn. */
 interface Ahead {
-  /** Takes the next window; undefined: there is none. */
   take(): Promise<OpenWindow | undefined>;
   /** Begins as many as there are threads that score. */
   fill(): void;
@@ -190,11 +188,9 @@ interface OpenWindow {
   readonly there: Promise<void>;
   /** The first piece, whose decoding has begun. */
   readonly first: Promise<IteratorResult<DecodedRows>>;
-  /** The pieces after the first one. */
   readonly pieces: AsyncGenerator<DecodedRows>;
   /** Settled when the threads that decode know of all its rows, or will not. Never rejects. */
   readonly queued: Promise<unknown>;
-  /** Tells the window that nearly all rows before it were read. */
   isNear(): void;
   close(): Promise<void>;
 }
@@ -391,7 +387,7 @@ interface CutWindow {
   readonly opened: readonly OpenShard[];
 }
 
-/** The row after a slice that begins at `row`: rows of a window are numbered on from its first. */
+/** Rows of a window are numbered on from its first. */
 function rowAfter(row: number, { slice, rowStart }: SliceOfRun): number {
   if (rowStart !== row) {
     throw new Error(`a window at row ${row} of the run continues with row ${rowStart}`);
@@ -399,7 +395,7 @@ function rowAfter(row: number, { slice, rowStart }: SliceOfRun): number {
   return row + slice.rowEnd - slice.rowStart;
 }
 
-/** Cuts a group. Where one of its shards cannot be opened, each is a window of its own, so that the shards before it are read. */
+/** Where one of its shards cannot be opened, each is a window of its own, so that the shards before it are read. */
 async function cutGroup(tools: WindowOptions, slices: readonly SliceOfRun[]): Promise<CutWindow[]> {
   const [only, ...others] = slices;
   if (only !== undefined && others.length === 0) {

@@ -143,11 +143,9 @@ interface PieceOptions {
   readonly sizer: BatchSizer;
   readonly batchLimit: BatchLimit;
   readonly target: SpanTarget;
-  /** Commits under way at once. */
   readonly commits: number;
   /** Returns the span that a row belongs to. A piece without rows has a span of its own. */
   readonly spanOf: (row: number) => Span;
-  /** The lineage of rows that are completed now. */
   readonly lineage: () => Lineage;
   readonly rejects: RejectOptions;
   /** Called once for each rejected row; throws when there are too many. undefined: the first bad row ends the run. */
@@ -288,7 +286,6 @@ export async function scorePieces(
   }
 }
 
-/** Rows so far that take stored predictions. */
 function reusedIn({ reuse }: OpenSpan): number {
   return reuse === undefined ? 0 : reuse.rowCount - reuse.scoredCount;
 }
@@ -466,7 +463,7 @@ function providerOf({ provider }: Engine, { byTrees, byRuntime }: ScoredRows): s
 
 type PredictedRows = Parameters<OpenSpan["rows"]["predict"]>[1];
 
-/** Some rows of a call of the model. Tensors that are not as long as the batch stay, to be refused. */
+/** Tensors that are not as long as the batch stay, to be refused. */
 function rowsOfCall(
   call: Predictions,
   { first, last, rowStart }: { readonly first: number; readonly last: number; readonly rowStart: number },
@@ -481,10 +478,7 @@ function rowsOfCall(
       ];
 }
 
-/**
- * Takes rows that a worker has hashed, and scored as far as they take no stored prediction. Returns which rows of those
- * that were scored these are.
- */
+/** Scored as far as they take no stored prediction. Returns which rows of those that were scored these are. */
 function takeHashed({ reuse }: OpenSpan, hashed: HashedUnit, { from, to }: BatchRows): BatchRows {
   if (reuse === undefined) {
     throw new RangeError("hashes of rows came for a span that takes none");
@@ -577,7 +571,6 @@ async function scoreHalves(tools: BatchOptions, batch: FeatureBatch, inputs: rea
   }
 }
 
-/** The tensors of a response, by the names that were asked for. */
 function tensorsByName(names: readonly string[], tensors: readonly Tensor[]): ReadonlyMap<string, Tensor> {
   const found = new Map<string, Tensor>();
   for (const [index, name] of names.entries()) {

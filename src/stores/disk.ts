@@ -44,7 +44,6 @@ export interface DiskStoreOptions {
   readonly fs: FileSystem;
   /** Names this attempt: unique among all attempts on all machines. */
   readonly writer: string;
-  /** Whether the process of a writer has ended. */
   readonly isDead: (writer: string) => boolean;
 }
 
@@ -272,7 +271,6 @@ async function* allAtOnce(names: Parameters<Store["fetch"]>[0]): AsyncGenerator<
   }
 }
 
-/** Makes folders, whose names are durable then. */
 function durableFolders(fs: FileSystem, root: string): { make(path: string): Promise<void>; forget(): void } {
   const known = new Set<string>();
 
@@ -362,7 +360,7 @@ export async function makeFolder(fs: FileSystem, path: string): Promise<void> {
   await flushFolder(fs, parent);
 }
 
-/** Flushes the names in a folder, unless this user may not read it: then another one made it. */
+/** A folder that this user may not read was made by another one. */
 async function flushFolder(fs: FileSystem, path: string): Promise<void> {
   await fs.sync(path).catch((error: unknown) => {
     // Some network file systems cannot flush a folder.
@@ -372,7 +370,7 @@ async function flushFolder(fs: FileSystem, path: string): Promise<void> {
   });
 }
 
-/** The name in the scope of the file that is written for a name, without a dot: the writer follows one. */
+/** The name has no dot: the writer follows one. */
 function workName(name: string): string {
   const [stem = "", ...rest] = basename(name).split(".");
   return [stem, ...rest.slice(-1)].join("-");
@@ -387,7 +385,6 @@ function isBelow(error: unknown, folders: readonly string[]): boolean {
   );
 }
 
-/** Gives a file a second name, unless that exists. Without hard links, it renames the file. */
 async function linkOrRename(fs: FileSystem, from: string, to: string): Promise<"linked" | "renamed" | "exists"> {
   try {
     await fs.link(from, to);

@@ -385,7 +385,6 @@ function unfit({ offsets, valid }: ListColumn, row: number): Fault {
   return valid?.[row] === 0 ? missing : { reason: "too_long", value: `${length} elements` };
 }
 
-/** Where the elements of a row begin that has the elements from `at` on. */
 function firstPlace(at: number, kept: number, { side, width }: PaddedBinding): number {
   return side === "left" ? at + width - kept : at;
 }
@@ -425,7 +424,6 @@ interface Packed {
   readonly of: PaddedBinding;
   readonly filled: number;
   readonly rows: number;
-  /** Elements of each row that the tensor has. */
   readonly narrow: number;
 }
 

@@ -20,7 +20,6 @@ export interface UnitRequest {
   readonly features?: ShardFeatures | undefined;
 }
 
-/** Bytes that a worker may hold. */
 interface UnitLimits {
   /** The limit of rows that are sent at once, in bytes. */
   readonly batchBytes: number;

@@ -10,7 +10,6 @@ import { comparedDateOf } from "./published-run.js";
 
 /** What is known of a run's rows when all spans are committed. */
 export interface RunRows {
-  /** The profiles of the spans, merged. */
   readonly profile: SpanProfile;
   readonly rejected: number;
   /** Rows that are neither predicted nor rejected. Default: they are not known. */
@@ -40,7 +39,6 @@ export function runProfileOf(plan: Plan, { profile, rejected, filtered, decision
   };
 }
 
-/** The first facts of each profile. */
 const kind = { format: "infer-batch-profile", version: 1 } as const;
 const beginning = `${JSON.stringify(kind).slice(0, -1)},`;
 

@@ -10,7 +10,6 @@ import { z } from "../../base/zod.js";
 
 export interface RegistryOptions extends Pick<HttpEndpoint, "retry" | "signal" | "findProxy" | "headers"> {
   readonly url: string;
-  /** Fields that are read of values. */
   readonly names: readonly string[];
   /** Opens a reader of records of an Avro schema, which throws RangeError for other bytes. */
   readonly openAvro: (schema: string) => (bytes: Buffer) => Record<string, unknown>;
