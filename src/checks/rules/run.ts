@@ -22,9 +22,9 @@ const leastRows = { usually: 0.25, first: 0.5 };
 /** A night with so many times fewer rows than the nearest one is held also where only one is known. */
 const clearly = 4;
 /** Nights of its weekday that a night is compared with, at least. Half of a Tuesday's rows may be a usual Sunday's. */
-const leastOfWeekday = 3;
+const leastOfWeekday = 4;
 const timesOfWeekday = 2;
-const leastRowsOfWeekday = { usually: 0.4, first: 0.8 };
+const leastRowsOfWeekday = { usually: 0.45, first: 0.9 };
 
 function logSize(run: RunProfile): number {
   return Math.log(Math.max(1, sizeOf(run)));
@@ -49,17 +49,29 @@ function comparedWith(run: RunProfile, nights: readonly NightRows[], known: numb
   return isFewest ? ascending.slice(0, Math.ceil(nights.length / 2)) : nights;
 }
 
-/**
- * Whether a night has more rows than all that passed, and no more than one that a person approved: it is less unusual than
- * that one. Of few rows nothing is said, since most faults lose some.
- */
-function isBelowApproved(size: number, nights: readonly NightRows[]): boolean {
-  const most = (isApproved: boolean): number =>
-    Math.max(...nights.filter(({ run }) => (run.isApproved === true) === isApproved).map(({ of }) => of));
-  return most(false) < size && size <= most(true);
+/** The night in the middle of those of a weekday by their rows. undefined: they are too few. */
+function middleOf(weekday: number, nights: readonly NightRows[]): NightRows | undefined {
+  const same = nights.filter(({ run }) => weekdayOf(run) === weekday).toSorted((left, right) => left.of - right.of);
+  return same.length < leastOfWeekday ? undefined : same[Math.floor(same.length / 2)];
 }
 
-/** Whether the number of rows is far from that of each earlier night, or of each of its weekday: holidays are, too. */
+/**
+ * Whether a night has more rows than all that passed, and is no farther above one that a person approved than that is above
+ * the middle. Of few rows nothing is said, since most faults lose some.
+ */
+function isLikeApproved(size: number, nights: readonly NightRows[]): boolean {
+  const sizesOf = (isApproved: boolean): number[] =>
+    nights.flatMap(({ run, of }) => ((run.isApproved === true) === isApproved ? [of] : [])).toSorted((a, b) => a - b);
+  const passed = sizesOf(false);
+  const approved = sizesOf(true).at(-1);
+  const [middle, most] = [passed[Math.floor(passed.length / 2)], passed.at(-1)];
+  if (approved === undefined || middle === undefined || most === undefined) {
+    return false;
+  }
+  return most < size && size <= approved + Math.min(leastRows.first, approved - middle);
+}
+
+/** Whether the number of rows is far from that of each earlier night, or from what is usual on its weekday. */
 export const rowsCheck: Check = {
   name: "rows",
   mayBeSpec: ({ numbers: { filtered = 0 } }) => Number(filtered) > 0, // by input.where
@@ -70,44 +82,52 @@ export const rowsCheck: Check = {
     if (distance === undefined) {
       return [];
     }
-    const near = isBelowApproved(logSize(run), nights) ? { ...distance, near: 0 } : distance;
+    const size = logSize(run);
+    const near = isLikeApproved(size, nights) ? 0 : distance.near;
     const { filtered = 0 } = run;
-    const resultOf = ({ near: measured, usual, nearest }: Nearness, least: Least, mayHold: boolean): Result =>
-      compared(night, null, {
-        near: measured,
-        usual,
-        nearest,
+    const resultOf = (
+      measured: Nearness,
+      least: Least,
+      { times, mayHold }: { times: number; mayHold: boolean },
+    ): Result => {
+      const { nearest } = measured;
+      const { lowered: _, ...result } = compared(night, null, {
+        ...measured,
+        usual: (measured.usual * times) / usualFactor,
         least,
-        mayHold,
         numbers: { rows: sizeOf(run), nearest: sizeOf(nearest), ...(filtered === 0 ? {} : { filtered }) },
       });
-
-    const result = resultOf({ ...near, usual: (near.usual * timesUsual) / usualFactor }, leastRows, true);
-    if (result.level !== "pass") {
       // A night with few rows may be few because it has lost the others: those of the nearest night count.
-      const { lowered: _, ...rest } = result;
-      const isClear = clearly * sizeOf(run) < sizeOf(near.nearest);
-      return [{ ...rest, ...(isClear ? { level: "hold" } : levelOf(true, { earlier, run: near.nearest })) }];
-    }
+      const isClear = mayHold && clearly * sizeOf(run) < sizeOf(nearest);
+      const level = isClear ? ({ level: "hold" } as const) : levelOf(true, { earlier, run: nearest }, mayHold);
+      return result.level === "pass" ? result : { ...result, ...level };
+    };
 
+    const result = resultOf({ ...distance, near }, leastRows, { times: timesUsual, mayHold: true });
     const weekday = weekdayOf(run);
-    const same = nights.filter((each) => weekdayOf(each.run) === weekday);
-    const ofWeekday = same.length < leastOfWeekday ? undefined : nearness(logSize(run), same, apart);
-    if (ofWeekday === undefined) {
+    const middle = middleOf(weekday, nights);
+    if (result.level !== "pass" || middle === undefined) {
       return [result];
     }
-    const own = Array.from({ length: 7 }, (_, day) => nights.filter((each) => weekdayOf(each.run) === day));
-    const usual = Math.max(...own.map((each) => nearness(0, each, apart)?.usual ?? 0));
-    const differs = { ...ofWeekday, usual: (usual * timesOfWeekday) / usualFactor };
-    const warned = resultOf(differs, leastRowsOfWeekday, false);
-    const isOtherDay = weekdayOf(near.nearest) !== weekday;
-    return [warned.level === "pass" || !isOtherDay ? result : { ...warned, numbers: { ...warned.numbers, weekday } }];
+
+    const passed = nights.filter((each) => each.run.isApproved !== true);
+    const side = Math.sign(middle.of - size);
+    const awayOf = ({ run: each, of }: NightRows): number =>
+      side * ((middleOf(weekdayOf(each), nights)?.of ?? of) - of);
+    const usual = Math.max(0, ...passed.map(awayOf));
+    const ofWeekday = { near: apart(middle.of, size), usual, nearest: middle.run };
+    // A holiday looks like half of a table, until one has been published.
+    const isKnown = nights.some(
+      (each) => awayOf(each) > leastRowsOfWeekday.usually && apart(each.of, size) <= Number(result.limit),
+    );
+    const differs = resultOf(ofWeekday, leastRowsOfWeekday, { times: timesOfWeekday, mayHold: side > 0 && !isKnown });
+    return [differs.level === "pass" ? result : { ...differs, numbers: { ...differs.numbers, weekday } }];
   },
   say({ numbers: { rows = 0, nearest = 0, filtered, weekday }, against }, { dateOf }) {
     const left = filtered === undefined ? "" : ` (${showCount(filtered)} filtered out by input.where)`;
     const share = Number(nearest) === 0 ? "" : `, ${percent(Number(rows) / Number(nearest))} of it`;
-    const day = weekday === undefined ? "night" : weekdays[Number(weekday)];
-    return `${count(Number(rows), "row")}${left}; the nearest ${day} had ${showCount(nearest)} (${dateOf(against ?? "")})${share}`;
+    const day = weekday === undefined ? "nearest night" : `usual ${weekdays[Number(weekday)]}`;
+    return `${count(Number(rows), "row")}${left}; the ${day} had ${showCount(nearest)} (${dateOf(against ?? "")})${share}`;
   },
 };
 

@@ -406,31 +406,61 @@ describe("what a rule takes for a night to compare with", () => {
   });
 
   test.each([
-    { approved: 2700, levels: { 1700: "warn", 3600: "hold", 500: "hold" } },
+    { approved: 2700, levels: { 1700: "warn", 3600: "warn", 5000: "hold", 700: "hold" } },
+    { approved: 1400, levels: { 1900: "warn", 2200: "hold" } },
+    { approved: 1000, levels: { 1400: "hold" } }, // approved for something else
     { approved: 200, levels: { 500: "hold", 1700: "hold" } }, // most faults lose rows
-  ])("more rows than usual are not held up to the $approved of an approved night", ({ approved, levels }) => {
-    const earlier = nightsBefore(28, (ago) => ({
-      rows: 980 + ((ago * 13) % 40),
-      ...(ago === 3 ? { rows: approved, isApproved: true } : {}),
-    }));
-    for (const [count, level] of Object.entries(levels)) {
-      const found = resultOf(runProfile({ rows: Number(count) }), earlier, { check: "rows" });
-      expect([count, found]).toEqual([count, [`run ${level}`]]);
-    }
-  });
+  ])(
+    "more rows than usual are not held where they are about the $approved of an approved night",
+    ({ approved, levels }) => {
+      const earlier = nightsBefore(28, (ago) => ({
+        rows: 980 + ((ago * 13) % 40),
+        ...(ago === 3 ? { rows: approved, isApproved: true } : {}),
+      }));
+      for (const [count, level] of Object.entries(levels)) {
+        const found = resultOf(runProfile({ rows: Number(count) }), earlier, { check: "rows" });
+        expect([count, found]).toEqual([count, [`run ${level}`]]);
+      }
+    },
+  );
 
-  test("half of a weekday's rows warn where nights of weekends have as many", () => {
+  describe("where nights of weekends have about half of a weekday's rows", () => {
     const isWeekend = (ago: number): boolean => [1, 2].includes(ago % 7); // 23 November 2026 is a Monday
     const rowsOf = (ago: number): number => (isWeekend(ago) ? 440 : 980) + ((ago * 13) % 40);
-    const earlier = nightsBefore(28, (ago) => ({ rows: rowsOf(ago) }));
-    const levelFor = (count: number): string[] => resultOf(runProfile({ rows: count }), earlier, { check: "rows" });
-    expect([980, 800, 490, 230].map(levelFor)).toEqual([["run pass"], ["run pass"], ["run warn"], ["run hold"]]);
-    const run = runProfile({ rows: 490 });
-    const { results } = judge({ run, earlier: earlierThan(run.date, earlier), limits: defaultLimits });
-    const warned = results.find(({ check }) => check === "rows") ?? expect.fail();
-    expect(checkOf(warned).say(warned, { dateOf: (runId) => runId })).toMatch(
-      /^490 rows; the nearest Monday had 9\d\d \(night-2026-1[01]-\d+\), 4\d(\.\d)?% of it$/,
-    );
+    const before = (nights: number, holiday?: Partial<RunProfile>, at = 5): readonly RunProfile[] =>
+      nightsBefore(nights, (ago) => ({ rows: rowsOf(ago), ...(ago === at ? holiday : {}) }));
+    const levelFor = (count: number, earlier: readonly RunProfile[], date?: string): string[] =>
+      resultOf({ ...runProfile({ rows: count }), ...(date !== undefined && { date }) }, earlier, { check: "rows" });
+
+    test("half of a weekday's rows is held, and what a holiday leaves is not", () => {
+      const levels = [980, 800, 490, 230].map((count) => levelFor(count, before(28)));
+      expect(levels).toEqual([["run pass"], ["run pass"], ["run hold"], ["run hold"]]);
+      const milder = nightsBefore(28, (ago) => ({ rows: rowsOf(ago) + (isWeekend(ago) ? 180 : 0) }));
+      expect([660, 600].map((count) => levelFor(count, milder))).toEqual([["run pass"], ["run hold"]]);
+      expect(levelFor(490, before(27))).toEqual(["run pass"]); // three Mondays say too little
+      const run = runProfile({ rows: 490 });
+      const { results } = judge({ run, earlier: earlierThan(run.date, before(28)), limits: defaultLimits });
+      const held = results.find(({ check }) => check === "rows") ?? expect.fail();
+      expect(checkOf(held).say(held, { dateOf: (runId) => runId })).toMatch(
+        /^490 rows; the usual Monday had 1,002 \(night-2026-11-09\), 48\.9% of it$/,
+      );
+    });
+
+    test("it only warns where a person has approved such a night, as of a holiday, and a weekend's night with more warns", () => {
+      expect(levelFor(490, before(28, { rows: 460, isApproved: true }))).toEqual(["run warn"]);
+      expect(levelFor(490, before(28, { rows: 2400, isApproved: true }))).toEqual(["run hold"]);
+      expect(levelFor(490, before(28, { isApproved: true }, 8))).toEqual(["run hold"]); // a Sunday
+      expect(levelFor(980, before(35).slice(0, -1), "2026-11-22")).toEqual(["run warn"]);
+    });
+
+    test("nights that had many more rows than their weekday do not excuse one that has half of them", () => {
+      expect(levelFor(490, before(28, { rows: 3000 }))).toEqual(["run hold"]);
+    });
+  });
+
+  test("half of 150 rows is held where nights of weekends have as many", () => {
+    const earlier = nightsBefore(28, (ago) => ({ rows: [1, 2].includes(ago % 7) ? 70 : 150 }));
+    expect(resultOf(runProfile({ rows: 75 }), earlier, { check: "rows" })).toEqual(["run hold"]);
   });
 
   test("nights without rows, or with few different values, are not the same rows", () => {
