@@ -8,7 +8,7 @@ import {
 } from "./types.js";
 import { allocate, copyValues, elementOf, type Values } from "./values.js";
 import { assertNever } from "../base/errors.js";
-import { takeTexts } from "./numbered-texts.js";
+import { bytesOfCodes, codedTexts, takeTexts } from "./numbered-texts.js";
 
 /** Makes a column that has only NULLs. */
 export function nullColumn(type: ColumnType, rows: number): Column {
@@ -49,6 +49,9 @@ export function sliceColumn(column: Column, from: number, to: number): Column {
         valid,
       };
     case "bytes":
+      return column.codes === undefined
+        ? { kind: "bytes", offsets: column.offsets.subarray(from, to + 1), bytes: column.bytes, valid }
+        : codedTexts({ ...column.codes, indices: column.codes.indices.subarray(from, to) });
     case "list":
       return { ...column, offsets: column.offsets.subarray(from, to + 1), valid };
     case "struct":
@@ -69,6 +72,7 @@ export function rowsOf(column: Column): number {
     case "fixed":
       return column.data.length / column.elementsPerValue;
     case "bytes":
+      return column.codes?.indices.length ?? column.offsets.length - 1;
     case "list":
       return column.offsets.length - 1;
     case "struct":
@@ -105,8 +109,13 @@ function bytesIn(column: Column, from: number, to: number): number {
   switch (column.kind) {
     case "fixed":
       return (to - from) * column.elementsPerValue * column.data.BYTES_PER_ELEMENT;
-    case "bytes":
-      return (column.offsets[to] ?? 0) - (column.offsets[from] ?? 0) + (to - from) * column.offsets.BYTES_PER_ELEMENT;
+    case "bytes": {
+      const texts =
+        column.codes === undefined
+          ? (column.offsets[to] ?? 0) - (column.offsets[from] ?? 0)
+          : bytesOfCodes(column.codes, from, to);
+      return texts + (to - from) * Uint32Array.BYTES_PER_ELEMENT;
+    }
     case "list": {
       const elements = bytesIn(column.child, column.offsets[from] ?? 0, column.offsets[to] ?? 0);
       return elements + (to - from) * column.offsets.BYTES_PER_ELEMENT;
@@ -382,6 +391,23 @@ export function takeRows(type: ColumnType, values: Column, taking: Taking): Colu
     default:
       return assertNever(values);
   }
+}
+
+/** Entries of a dictionary whose codes are kept: each batch of the model looks through all of them. */
+const codedEntries = 16 * 1024;
+
+/**
+ * As `takeRows`, but texts among which there is no NULL keep their codes. They hold as long as the dictionary and the
+ * indices do.
+ */
+export function repeatRows(type: ColumnType, dictionary: Column, taking: Taking): Column {
+  if (dictionary.kind === "bytes" && dictionary.offsets.length <= codedEntries) {
+    const { positions, valid } = checkedPositions(dictionary, taking);
+    if (valid === undefined) {
+      return codedTexts({ entries: dictionary, indices: positions }, taking.limit);
+    }
+  }
+  return takeRows(type, dictionary, taking);
 }
 
 /** @throws RangeError for more elements than `limit` */

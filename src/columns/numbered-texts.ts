@@ -1,11 +1,5 @@
-import type { Texts } from "./tensor.js";
-import type { BytesColumn } from "./types.js";
-
-/** Texts as those that differ, and for each which one it is. */
-export interface NumberedTexts {
-  readonly entries: Texts;
-  readonly indices: BigInt64Array;
-}
+import type { NumberedTexts, Texts } from "./tensor.js";
+import type { BytesColumn, Codes } from "./types.js";
 
 /** Longer ones, in bytes, are not looked for: each is an entry, as they seldom repeat. */
 const longText = 64;
@@ -73,6 +67,60 @@ function isSame(
   return true;
 }
 
+/**
+ * Texts that repeat those of a dictionary. They are copied from it when they are first read.
+ * @param limit how many bytes they may have
+ * @throws RangeError for more
+ */
+export function codedTexts(codes: Codes, limit = Infinity): BytesColumn {
+  const size = limit === Infinity ? 0 : bytesOfCodes(codes, 0, codes.indices.length);
+  if (size > limit) {
+    throw tooMany(size, codes.indices.length, limit);
+  }
+  let texts: Texts | undefined;
+  const copied = (): Texts => (texts ??= takeTexts(codes.entries, codes.indices));
+  return {
+    kind: "bytes",
+    get offsets() {
+      return copied().offsets;
+    },
+    get bytes() {
+      return copied().bytes;
+    },
+    valid: undefined,
+    codes,
+  };
+}
+
+/** The bytes of values [from, to). */
+export function bytesOfCodes({ entries: { offsets }, indices }: Codes, from: number, to: number): number {
+  let total = 0;
+  for (let row = from; row < to; row += 1) {
+    const entry = indices[row] as number;
+    total += (offsets[entry + 1] as number) - (offsets[entry] as number);
+  }
+  return total;
+}
+
+/** The entries that occur among values [from, to), in the order in which they come first, and for each value which one it is. */
+export function numberCodes({ entries, indices }: Codes, from: number, to: number): NumberedTexts {
+  const own = new BigInt64Array(to - from);
+  const low = new Int32Array(own.buffer);
+  const places = new Int32Array(entries.offsets.length - 1); // plus one; 0: it has not come yet
+  const firsts = new Uint32Array(Math.min(places.length, to - from));
+  let found = 0;
+  for (let row = from; row < to; row += 1) {
+    const entry = indices[row] as number;
+    if (places[entry] === 0) {
+      firsts[found] = entry;
+      found += 1;
+      places[entry] = found;
+    }
+    low[(row - from) * 2] = (places[entry] as number) - 1;
+  }
+  return { entries: takeTexts(entries, firsts.subarray(0, found)), indices: own };
+}
+
 /** @throws RangeError for a place that has no entry */
 export function spreadTexts({ entries, indices }: NumberedTexts): Texts {
   const last = entries.offsets.length - 1;
@@ -104,7 +152,7 @@ export function takeTexts(
     const place = indices[row] as number;
     total += valid?.[row] === 0 ? 0 : (starts[place + 1] as number) - (starts[place] as number);
     if (total > limit) {
-      throw new RangeError(`${total} bytes of ${indices.length} rows; at most ${limit} are read at once`);
+      throw tooMany(total, indices.length, limit);
     }
     offsets[row + 1] = total;
   }
@@ -123,4 +171,8 @@ export function takeTexts(
     }
   }
   return { offsets, bytes };
+}
+
+function tooMany(bytes: number, rows: number, limit: number): RangeError {
+  return new RangeError(`${bytes} bytes of ${rows} rows; at most ${limit} are read at once`);
 }

@@ -16,6 +16,8 @@ export type Tensor =
       readonly dtype: "string";
       readonly dims: readonly number[];
       readonly data: Texts;
+      /** The same texts as those that differ, and which one each is, where that is known. */
+      readonly numbered?: NumberedTexts | undefined;
       /** The texts are to be tokenized: the model takes their tokens. */
       readonly tokens?: Tokenizing | undefined;
     };
@@ -63,6 +65,12 @@ export type NamedTensor = Tensor & { readonly name: string };
 export interface Texts {
   readonly offsets: Uint32Array<ArrayBuffer>;
   readonly bytes: Uint8Array<ArrayBuffer>;
+}
+
+/** Texts as those that differ, and for each which one it is. */
+export interface NumberedTexts {
+  readonly entries: Texts;
+  readonly indices: BigInt64Array;
 }
 
 /** What a model takes or gives, as the engine reports it. */

@@ -56,6 +56,14 @@ export interface BytesColumn {
   readonly offsets: Uint32Array;
   readonly bytes: Uint8Array;
   readonly valid: Uint8Array | undefined;
+  /** Where the values come from, if they repeat those of a dictionary: none is NULL then. */
+  readonly codes?: Codes | undefined;
+}
+
+/** Value i is entry `indices[i]`. */
+export interface Codes {
+  readonly entries: Pick<BytesColumn, "offsets" | "bytes">;
+  readonly indices: Uint32Array;
 }
 
 /** Value i is rows [offsets[i], offsets[i + 1]) of `child`. */

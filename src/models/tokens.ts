@@ -213,7 +213,7 @@ function takeRows(tensor: NamedTensor, rows: Uint32Array): NamedTensor {
     for (const [index, part] of parts.entries()) {
       bytes.set(part, offsets[index]);
     }
-    return { ...tensor, dims: [rows.length, ...tensor.dims.slice(1)], data: { offsets, bytes } };
+    return { ...tensor, dims: [rows.length, ...tensor.dims.slice(1)], data: { offsets, bytes }, numbered: undefined };
   }
   const width = tensor.data.length / (tensor.dims[0] ?? 1);
   const data = allocate(tensorElement(tensor.dtype), rows.length * width);

@@ -7,7 +7,14 @@ import {
   type Contract,
   maskedInput,
 } from "../../models/binding/contract.js";
-import { type NamedTensor, tensorElement, type Texts, toFloat16Bits } from "../../columns/tensor.js";
+import { numberCodes, spreadTexts } from "../../columns/numbered-texts.js";
+import {
+  type NamedTensor,
+  type NumberedTexts,
+  tensorElement,
+  type Texts,
+  toFloat16Bits,
+} from "../../columns/tensor.js";
 import type {
   AnswerFault,
   BytesColumn,
@@ -228,11 +235,28 @@ function textTarget(
   { batchRows, onFault }: InputTargetOptions,
 ): InputTarget {
   const texts = createColumnBuilder("utf8", batchRows);
+  /** All rows so far, if they repeat the entries of one dictionary. */
+  let coded: NumberedTexts | undefined;
+  const spread = (): void => {
+    if (coded !== undefined) {
+      const { offsets, bytes } = spreadTexts(coded);
+      texts.append({ kind: "bytes", offsets, bytes, valid: undefined }, 0, offsets.length - 1);
+      coded = undefined;
+    }
+  };
   return {
-    copy(column, { from, to, row }) {
+    copy(column, { from, to, row }, filled) {
       if (column?.kind !== "bytes") {
         throw new TypeError(`input ${input} takes texts`);
       }
+      if (column.codes !== undefined && filled === 0 && tokens === undefined) {
+        const numbered = numberCodes(column.codes, from, to);
+        if (!numbered.entries.bytes.includes(0)) {
+          coded = numbered;
+          return;
+        }
+      }
+      spread();
       for (let index = from; index < to; ) {
         const end = tokens === undefined ? firstBadText(column, index, to) : firstNull(column, index, to);
         texts.append({ ...column, valid: undefined }, index, end);
@@ -244,8 +268,21 @@ function textTarget(
       }
     },
     tensor(filled, rows) {
-      texts.append(emptyTexts(rows - filled), 0, rows - filled);
       const dims = rank === 1 ? [rows] : [rows, 1];
+      if (coded !== undefined && filled === rows) {
+        const numbered = coded;
+        return {
+          name: input,
+          dtype: "string",
+          dims,
+          numbered,
+          get data() {
+            return spreadTexts(numbered);
+          },
+        };
+      }
+      spread();
+      texts.append(emptyTexts(rows - filled), 0, rows - filled);
       return { name: input, dtype: "string", dims, data: packedTexts(texts.finish()), tokens };
     },
   };

@@ -185,7 +185,7 @@ function sliceTensor<T extends Tensor>(
     const [start, end] = [offsets[from] ?? 0, offsets[to] ?? 0];
     const own = new Uint32Array(rows + 1).fill(end - start); // rows after the last are empty texts
     own.set(offsets.subarray(from, to).map((offset) => offset - start));
-    return { ...tensor, dims, data: { offsets: own, bytes: bytes.slice(start, end) } };
+    return { ...tensor, dims, data: { offsets: own, bytes: bytes.slice(start, end) }, numbered: undefined };
   }
   const width = tensor.data.length / packedRows;
   const data = allocate(tensorElement(tensor.dtype), rows * width);

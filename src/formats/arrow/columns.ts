@@ -15,7 +15,7 @@ import { unpackLz4, unpackZstd } from "../codecs.js";
 import type { Column, FixedColumn, BytesColumn, ColumnType, ListColumn } from "../../columns/types.js";
 import { allocate, elementsOf, type Values, unpackBits } from "../../columns/values.js";
 import { assertNever } from "../../base/errors.js";
-import { createColumnBuilder, takeRows } from "../../columns/columns.js";
+import { createColumnBuilder, repeatRows } from "../../columns/columns.js";
 import { checkTexts } from "../bytes.js";
 
 interface Body {
@@ -659,7 +659,7 @@ function withNulls(column: Column, outer: Uint8Array | undefined): Column {
   const valid = column.valid?.map((flag, row) => flag & (outer[row] as number)) ?? outer;
   return column.kind === "struct"
     ? { ...column, valid, children: column.children.map((child) => withNulls(child, outer)) }
-    : { ...column, valid };
+    : { ...column, valid, ...(column.kind === "bytes" ? { codes: undefined } : {}) };
 }
 
 async function readEncoded(
@@ -670,7 +670,7 @@ async function readEncoded(
 ): Promise<Column> {
   const bytes = await reader.body.read(place(node, 1), (from * bits) / 8, (to * bits) / 8);
   const indices = elementsOf(`${signed ? "int" : "uint"}${bits}`, bytes);
-  return takeRows(requiredType(node.field), reader.dictionary(id), { indices, valid, limit: valuesLimit });
+  return repeatRows(requiredType(node.field), reader.dictionary(id), { indices, valid, limit: valuesLimit });
 }
 
 /** @throws TypeError for a type that is refused when a job is planned */

@@ -231,7 +231,7 @@ function feedsOf(input: NamedTensor, { runtime, texts }: Loaded, count: Count): 
   if (!texts.inputs.includes(name)) {
     return { [name]: new runtime.Tensor(dtype, decodeTexts(input.data), dims) };
   }
-  const { entries, indices } = numberTexts(input.data);
+  const { entries, indices } = input.numbered ?? numberTexts(input.data);
   const different = entries.offsets.length - 1;
   count(indices.length, different);
   return {

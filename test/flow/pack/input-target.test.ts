@@ -1,9 +1,10 @@
 import { describe, expect, test } from "vitest";
 import type { InputBinding } from "#src/models/binding/contract.js";
 import { areSurelyFinite } from "#src/flow/pack/input-target.js";
-import { blankInputs, type FeatureBatch, sliceBatch } from "#src/flow/pack/packer.js";
-import { numericTensorTypes, tensorElement, toFloat16Bits } from "#src/columns/tensor.js";
-import type { Matrix } from "#src/columns/types.js";
+import { blankInputs, createPacker, type FeatureBatch, sliceBatch, sliceRows } from "#src/flow/pack/packer.js";
+import { repeatRows, rowsOf, sliceColumn } from "#src/columns/columns.js";
+import { decodeTexts, numericTensorTypes, tensorElement, toFloat16Bits } from "#src/columns/tensor.js";
+import type { BytesColumn, Matrix } from "#src/columns/types.js";
 import { allocate } from "#src/columns/values.js";
 import { dataOf, emptyContract, matrix, matrixBinding, pack, ref, textColumn } from "../../support/batches.js";
 
@@ -187,6 +188,85 @@ test("a text input refuses a text with a zero byte, where the engine would cut i
     ["a", "", "", ""],
     ["", "", "d"],
   ]);
+});
+
+const words = textColumn(["never", "a", "b", "z\u0000"]);
+
+/** Words by their numbers, as a dictionary has them. */
+function repeated(...entries: number[]): BytesColumn {
+  const taking = { indices: Uint32Array.from(entries), valid: undefined, limit: 100 };
+  return repeatRows("utf8", words, taking) as BytesColumn; // as its dictionary is
+}
+
+test("texts of a dictionary come as the entries that occur, and which one each text is", () => {
+  const { batches } = pack({ inputs: [text] }, [repeated(2, 1, 2, 2, 1)], { rows: 5, batchRows: 3 });
+  const numbered = batches.flatMap(({ inputs }) =>
+    inputs.flatMap((input) =>
+      input.dtype === "string" && input.numbered !== undefined
+        ? [[decodeTexts(input.numbered.entries), [...input.numbered.indices]]]
+        : [],
+    ),
+  );
+  expect(numbered).toEqual([
+    [
+      ["b", "a"],
+      [0n, 1n, 0n],
+    ],
+    [
+      ["b", "a"],
+      [0n, 1n],
+    ],
+  ]);
+  expect(batches.flatMap(({ inputs }) => dataOf(inputs[0]))).toEqual(["b", "a", "b", "b", "a"]);
+});
+
+test("rows of a batch come from several dictionaries and from none, and are padded", () => {
+  const packer = createPacker({
+    contract: { ...emptyContract, inputs: [text], fixedBatchRows: 7 },
+    batchRows: () => 7,
+    onFault() {},
+  });
+  const pieces = [repeated(2, 1), textColumn(["x"]), repeated(1), sliceColumn(repeated(1, 2, 1, 1), 1, 3)];
+  let row = 0;
+  for (const piece of pieces) {
+    const rowCount = rowsOf(piece);
+    const record = { rowCount, inputs: [piece as BytesColumn], carried: [] };
+    expect([...packer.push(record, { from: 0, to: rowCount, row })]).toEqual([]);
+    row += rowCount;
+  }
+  const [input] = packer.flush()?.inputs ?? [];
+  expect(dataOf(input)).toEqual(["b", "a", "x", "a", "b", "a", ""]);
+  expect(input).not.toHaveProperty("numbered");
+});
+
+test("texts of a dictionary are padded to a fixed number of rows", () => {
+  const { batches } = pack({ inputs: [text], fixedBatchRows: 4 }, [repeated(2, 1, 2)], { rows: 3 });
+  expect(batches.map(({ inputs }) => dataOf(inputs[0]))).toEqual([["b", "a", "b", ""]]);
+});
+
+test("an entry with a zero byte is refused in the rows that have it, and only if one has it", () => {
+  const [without, having] = [repeated(1, 2), repeated(1, 3, 2)].map((column) =>
+    pack({ inputs: [text] }, [column], { rows: rowsOf(column) }),
+  );
+  expect(without?.faults).toEqual([]);
+  expect(having?.faults.map(({ row, reason }) => [row, reason])).toEqual([[101, "missing"]]);
+  expect(dataOf(having?.batches[0]?.inputs[0])).toEqual(["a", "", "b"]);
+});
+
+test("a slice of a batch has its own texts, not the numbers of the whole", () => {
+  const { batches } = pack({ inputs: [text] }, [repeated(2, 1, 1)], { rows: 3 });
+  const [input] = batches[0]?.inputs ?? [];
+  const part = input && sliceRows(input, 1, 3);
+  expect(dataOf(part)).toEqual(["a", "a"]);
+  expect(part).toHaveProperty("numbered", undefined);
+});
+
+test("texts of a dictionary keep its codes unless one is NULL, and may not have more bytes than the limit", () => {
+  const taking = { indices: Uint32Array.of(1, 0), valid: undefined, limit: 6 };
+  expect(repeatRows("utf8", words, taking)).toHaveProperty("codes.indices", taking.indices);
+  expect(repeatRows("utf8", words, { ...taking, valid: Uint8Array.of(1, 0) })).not.toHaveProperty("codes");
+  expect(() => repeatRows("utf8", words, { ...taking, limit: 5 })).toThrow(/6 bytes of 2 rows; at most 5/);
+  expect(() => repeatRows("utf8", words, { ...taking, indices: Uint32Array.of(4) })).toThrow(/index 4/);
 });
 
 test("numbers where texts are due are reported as a bug", () => {

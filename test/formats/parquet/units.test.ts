@@ -3,7 +3,7 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { describe, expect, test, vi } from "vitest";
 import { areFinite } from "#src/columns/loops/vectors.js";
-import type { FixedColumn } from "#src/columns/types.js";
+import type { BytesColumn, FixedColumn } from "#src/columns/types.js";
 import { isZstdNative } from "#src/formats/codecs.js";
 import type { SliceRequest } from "#src/formats/format.js";
 import { readFooter } from "#src/formats/parquet/footer.js";
@@ -229,6 +229,25 @@ test("a page of numbers in a dictionary is left to DuckDB if it is larger than w
   const options = "COMPRESSION snappy, ROW_GROUP_SIZE 122880, DICTIONARY_SIZE_LIMIT 100000";
   await expect(countHere(lists, options)).rejects.toThrow(/^a page of \d+ bytes, 19\d{6} when unpacked$/);
   expect(await countHere(lists.replace("20000", "9000"), options)).toBe(9000);
+});
+
+test("texts that repeat those of a dictionary are read as codes, unless one of their page is NULL", async () => {
+  await using folder = await scratchFolder();
+  const path = join(folder.path, "a.parquet");
+  await writeRows(path, "SELECT ['x', 'y'][1 + i % 2] AS t, if(i % 3 = 0, NULL, t) AS n FROM range(90) r(i)");
+  const slice = (await wholeSlice(path)) as SliceRequest;
+  const [unit] = parquetUnits(await readFooter({ path }), slice, { limits: plenty }) ?? [];
+  const unitReader = openParquetUnitReader();
+  try {
+    for await (const piece of unitReader.read(unit as ParquetUnit, slice.projection)) {
+      const [t, n] = [piece.columns.get("t"), piece.columns.get("n")];
+      expect([...((t as BytesColumn).codes?.indices ?? [])].slice(0, 4)).toEqual([0, 1, 0, 1]);
+      expect(new Set((n as BytesColumn).valid)).toEqual(new Set([0, 1]));
+      expect(n).not.toHaveProperty("codes");
+    }
+  } finally {
+    unitReader.close();
+  }
 });
 
 test("a thread without WebAssembly memory leaves all units to DuckDB", () => {

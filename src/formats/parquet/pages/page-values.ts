@@ -13,7 +13,7 @@ import {
 import { assertNever, messageOf } from "../../../base/errors.js";
 import { checkTexts } from "../../bytes.js";
 import type { Storage, StoredColumn } from "./storage.js";
-import { longestText, takeRows, sliceColumn } from "../../../columns/columns.js";
+import { longestText, repeatRows, takeRows, sliceColumn } from "../../../columns/columns.js";
 import { areHere, pieceLimitBytes } from "../../../columns/loops/vectors.js";
 import {
   bitsSpareBytes,
@@ -157,7 +157,7 @@ function repeatedTexts(
   return {
     take(from, to) {
       const taking = { indices: indices.subarray(from, to), valid: valid?.subarray(from, to) };
-      return takeRows(type, dictionary, { ...taking, limit: Number.POSITIVE_INFINITY });
+      return repeatRows(type, dictionary, { ...taking, limit: Number.POSITIVE_INFINITY });
     },
     fitting(from, to) {
       if ((to - from) * longest <= batchBytes) {
