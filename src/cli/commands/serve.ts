@@ -29,7 +29,6 @@ interface ServeCommandOptions extends JobOptions, LogOptions {
   readonly port?: number;
 }
 
-/** Answers requests with the last published run of a job, until a signal comes. */
 async function serveJob(path: string, options: ServeCommandOptions, io: SafeIo): Promise<void> {
   using stop = abortOnSignals(io, options, { kept: "open requests are answered", hint: "start it again" });
   const log = createLog(io.stderr, options);
@@ -54,7 +53,6 @@ async function serveJob(path: string, options: ServeCommandOptions, io: SafeIo):
   });
 }
 
-/** Finds, among the latest runs, the plan of the one that readers have. */
 async function lastPublished(
   { job, sink }: OpenedJob,
   { param }: JobOptions,
@@ -74,7 +72,6 @@ async function lastPublished(
   return runs.find(({ runId }) => runId === shown?.runId)?.plan;
 }
 
-/** Reads the token and the certificate. */
 async function secretsOf({ spec, where }: LoadedSpec, folder: string): Promise<Pick<ServeOptions, "token" | "tls">> {
   const { token, tls } = spec.serve;
   const read = (name: "cert" | "key"): Promise<string> =>

@@ -99,7 +99,7 @@ function isEndpoint(given: string): boolean {
   }
 }
 
-/** A path in the spec. Its type is unknown, because these checks also run on a spec with other problems. */
+/** Its type is unknown, because these checks also run on a spec with other problems. */
 interface Given {
   readonly path: readonly (string | number)[];
   readonly text: unknown;
@@ -135,7 +135,7 @@ export function checkInputPlaces(
   }
 }
 
-/** Refuses the paths that are wrong. Returns whether one is. */
+/** Returns whether one is wrong. */
 function refuseEach(paths: readonly Given[], problemOf: (path: string) => string | undefined, refuse: Refuse): boolean {
   let isWrong = false;
   for (const { path, text: given } of paths) {
@@ -175,7 +175,7 @@ export function checkModelPlace(model: StoreSpec & { readonly path?: unknown }, 
   }
 }
 
-/** Refuses paths that are wrong, and keys that none of the paths takes. Returns whether there is one. */
+/** Returns whether a path is wrong, or a key is one that none of the paths takes. */
 function checkStore(key: string, place: StoreSpec, paths: readonly Given[], refuse: Refuse): boolean {
   if (refuseEach(paths, (path) => (isObjectUri(path) ? objectUriProblem(path) : undefined), refuse)) {
     return true;

@@ -66,7 +66,6 @@ interface Commit<File> {
   readonly removed: readonly string[];
   /** Files whose rows it writes into others, as they are. */
   readonly joined: readonly string[];
-  /** Whether it removes or rewrites rows. */
   readonly isRewrite: boolean;
 }
 

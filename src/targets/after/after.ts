@@ -10,7 +10,6 @@ import type { RunSink, Sink } from "../target.js";
  * fail without the run, and what it lacks comes from the target when the run is finished again.
  */
 export interface After {
-  /** Name of the place in messages. */
   readonly place: string;
   /** @throws JobError CONTRACT for a plan whose rows it cannot take */
   check(plan: Plan): void;

@@ -41,7 +41,6 @@ export interface RedisOptions {
   readonly job: string;
   /** The param that is an hour, which orders runs as dates do; undefined: there is none. */
   readonly hourParam: string | undefined;
-  /** The server as messages name it. */
   readonly place: string;
   /** Reads secrets and files as they are now. */
   readonly login: () => Promise<RedisLogin>;
@@ -57,7 +56,6 @@ export interface RedisLogin extends Pick<RedisSpec, "url" | "password"> {
   readonly ca: string | undefined;
 }
 
-/** The run that is current, as Redis stores it. */
 interface NewestRun {
   readonly runId: RunId;
   /** Runs are compared by the first text that differs. */
@@ -68,7 +66,6 @@ interface NewestRun {
   readonly set: string;
 }
 
-/** How far a publication has come. */
 interface Progress {
   /** Files whose rows are all there. */
   readonly files: number;
@@ -77,7 +74,6 @@ interface Progress {
   readonly until: number;
   /** The servers that were given rows, as they name themselves since they were started. */
   readonly servers: string;
-  /** What the rows are like. */
   readonly columns: string;
 }
 
@@ -138,7 +134,6 @@ export function openRedis({
     });
   };
 
-  /** Reads which run is current, and the text that says so. @throws JobError USAGE for that of another series */
   const readNewest = async (
     servers: Servers,
     doing: string,
@@ -154,7 +149,7 @@ export function openRedis({
     return { newest, text };
   };
 
-  /** Writes the rows that are not there yet. Returns when `P:current` is to expire. */
+  /** Returns when `P:current` is to expire. */
   const writeRows = async (servers: Servers, run: RunSink, advanced: () => void): Promise<number> => {
     const { plan } = run;
     const progressKey = `${prefix}:{${current}}:${plan.runId}`;
@@ -258,7 +253,6 @@ class PassingError extends Error {}
 
 type Command = string[];
 
-/** A connection to one server, as far as it is used. */
 interface Client {
   sendCommand(command: Command): Promise<unknown>;
   multi(): { addCommand(command: Command): unknown; execAsPipeline(): Promise<unknown> };
@@ -268,13 +262,12 @@ interface Client {
 interface Servers extends Disposable {
   /** Names them as long as none is restarted or replaced. */
   readIds(): Promise<string>;
-  /** Asks the server of `P:current`. */
   ask(...command: Command): Promise<unknown>;
   /** Sends commands whose second words are keys, each server its own. @throws if one of them fails */
   send(commands: readonly Command[]): Promise<void>;
 }
 
-/** Connects to a server; if it is one of a cluster, to all masters. Nothing is sent twice: who asks connects anew. */
+/** Connects to all masters of a cluster. Nothing is sent twice: who asks connects anew. */
 async function connect({ url, password, ca }: RedisLogin, current: string): Promise<Servers> {
   if (!isRedisUrl(url)) {
     throw new JobError("SPEC_INVALID", "reading publish.redis.url: expected redis://… or rediss://…");
@@ -322,10 +315,8 @@ async function connect({ url, password, ca }: RedisLogin, current: string): Prom
   }
 }
 
-/** A range of slots as a cluster tells it: its first and last one, and the master that has them. */
 type SlotRange = readonly [first: number, last: number, master: readonly [host: string | null, port: number]];
 
-/** The clients of all servers, in one order, and which of them has a key. */
 async function clientsOf(
   first: Client,
   place: URL,
@@ -380,7 +371,6 @@ class CallError extends Error {}
 /** A server that is silent for so long does not answer any more. */
 const silenceMs = 60_000;
 
-/** Waits for a call of the client. @throws CallError if it fails, or there is no answer for too long */
 async function answered<T>(call: Promise<T>): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
   const silence = new Promise<never>((_, reject) => {
@@ -414,7 +404,6 @@ const permanent: readonly (readonly [(reply: string, errno: string) => boolean, 
   ],
 ];
 
-/** Whether a call is made again that failed. */
 function judge(doing: string, error: unknown): RetryVerdict {
   if (error instanceof PassingError) {
     return { kind: "again", found: error.message };
