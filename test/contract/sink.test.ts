@@ -171,7 +171,7 @@ holds("the Parquet sink", parquetWorld);
 holds("a Delta table", deltaWorld);
 describe.skipIf(icebergMissing !== undefined)(icebergMissing ?? "", () => {
   const catalog = useDiskCatalog();
-  holds("an Iceberg table", () => icebergWorld(catalog()), torture ? all : ["rows", "staging"]);
+  holds("an Iceberg table", () => icebergWorld(catalog()), torture ? all : ["rows"]);
 });
 for (const { name, describe: describeStore, server } of stores) {
   describeStore(`the Parquet sink in ${name}`, () => {

@@ -21,7 +21,7 @@ let tables = 0;
 
 const columns = ["x", "id"];
 /** Runs of a chain, and processes that are killed. */
-const { ticks, kills } = torture ? { ticks: 50, kills: 20 } : { ticks: 5, kills: 4 };
+const { ticks, kills } = torture ? { ticks: 50, kills: 20 } : { ticks: 4, kills: 4 };
 
 /** Where the rows go. */
 interface Place extends AsyncDisposable {

@@ -127,7 +127,7 @@ test.each([
     const copied = await publishedNights(scratch.path, undefined);
     const whole = await copied("whole");
     const calls = await callsOf(scratch.path, whole.night.out, (env) => watchCommand(whole.first, env));
-    const stops = stopsOf(calls.slice(calls.indexOf(lastSpan) + 1), { every: 16 });
+    const stops = stopsOf(calls.slice(calls.indexOf(lastSpan) + 1), { every: 30 });
     expect(stops.length).toBeGreaterThan(1);
     const codes = new Set<string>();
     for (const [index, later] of stops.entries()) {

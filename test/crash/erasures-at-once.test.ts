@@ -22,7 +22,7 @@ test("an erasure during which another one runs from start to end, at any moment,
   }
   await expectEnd(nightAt(original, "2026-01-01").run("run"), 0);
   const codes = new Set<number | null>();
-  for (let at = 1; ; at += torture ? 1 : 80) {
+  for (let at = 1; ; at += torture ? 1 : 110) {
     const folder = join(scratch.path, `at-${at}`);
     await cp(original, folder, { recursive: true });
     const [one = [], other = []] = keys.map((key) => [

@@ -42,7 +42,7 @@ async function momentsOf(night: Night, { command, code }: Case, folder: string):
   // A flush makes no difference to what a killed process leaves.
   const chosen = calls.filter((call) => torture || !call.startsWith("sync "));
   // In short: where the verdict, the decision and the published files are named, and some of the steps that any run does.
-  const nth = chosen.length > 20 ? 24 : 2;
+  const nth = chosen.length > 20 ? 24 : 3;
   const few = chosen.filter(
     (call, index) => torture || index % nth === 0 || /^(link|rename) .*(verdict|decision|manifest|_SUCCESS)/.test(call),
   );

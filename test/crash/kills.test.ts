@@ -271,7 +271,7 @@ const pooledSessions = 8;
 const livesAtOnce = 2;
 const commitRows = 60;
 /** Between two looks of a reader, which cost more than what it looks at in a folder of few rows. */
-const pauseMs = 20;
+const pauseMs = torture ? 20 : 60;
 /** Of each process of a stage, before it is left alone. */
 const mostKills = torture || process.env["INFER_BATCH_SEEDS"] !== undefined ? 4 : 1;
 

@@ -141,13 +141,13 @@ async function partsIn(out: string): Promise<string[]> {
 
 /**
  * Others see the same before a flush and after it, before and after a temporary text is written, which is nobody else's,
- * and before and after a folder is made that is there: the short form leaves these out, and takes every sixth one of the
+ * and before and after a folder is made that is there: the short form leaves these out, and takes every ninth one of the
  * rest; sink/parquet/local/superseded-runs.test.ts stops an attempt at them without a process.
  */
 async function momentsOf(): Promise<string[]> {
   const calls = tellingCalls(await traceOf(), (call) => call, { ends: true });
   const unseen = /^sync |^(?:create|write) control\/tmp\/|^mkdir (?:_infer-batch|control) #2$/;
-  return torture ? calls : calls.filter((call) => !unseen.test(call)).filter((_, index) => index % 6 === 0);
+  return torture ? calls : calls.filter((call) => !unseen.test(call)).filter((_, index) => index % 9 === 0);
 }
 
 test("a process that another one supersedes at any durable call ends well and does no harm", {

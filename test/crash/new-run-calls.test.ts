@@ -95,7 +95,7 @@ const copiesIn = (folder: string): string => join(folder, "copies");
 /**
  * Up to the last part a new run does what any run does, which every-call.test.ts kills at each call: of that, a part is
  * enough, and all that concerns plans. Of the swap the short form tries each call that a reader can notice, and every
- * third one of the others.
+ * sixth one of the others.
  */
 function momentsOf(trace: readonly string[]): string[] {
   const staged = trace.findLastIndex((call) => call.startsWith("unlink control/tmp/part-"));
@@ -104,7 +104,7 @@ function momentsOf(trace: readonly string[]): string[] {
     trace.filter((call, index) => torture || index > staged || index % 8 === 0 || /plan/.test(call)),
   );
   return kills.filter(
-    (kill, index) => torture || told.test(kill) || kill.startsWith("after ") || (kills.length - index) % 3 === 0,
+    (kill, index) => torture || told.test(kill) || kill.startsWith("after ") || (kills.length - index) % 6 === 0,
   );
 }
 
@@ -156,7 +156,7 @@ test("a new run that is killed at any durable call is finished by the same comma
   const first = join(scratch.path, "first");
   const finished = await twoRuns(await emptyFolder(first), commitRows);
   const moments = momentsOf(await traceOf(finished, first, scratch.path));
-  expect(moments.length).toBeGreaterThan(torture ? 30 : 13);
+  expect(moments.length).toBeGreaterThan(torture ? 30 : 9);
   await killAtEach({ finished, first, folder: scratch.path, moments, number: 2, isDamaged: false });
 });
 

@@ -76,9 +76,9 @@ postgres.describe("a run into Postgres that is killed at any statement", () => {
     "a run into Postgres that is killed at any statement leaves each row once, and readers see old rows or new ones: %s",
     async (mode) => {
       const all = killsOf(await traceOf(mode), { ofEnd: mode !== "append" });
-      // In short, only `append` is killed before a COMMIT, every sixth one: the server rolls back all of them alike, in
+      // In short, only `append` is killed before a COMMIT, every ninth one: the server rolls back all of them alike, in
       // all modes. While each COMMIT is on its way, it is killed in `append`, and while the last ones are, in both.
-      const before = new Set(all.filter((moment) => moment.startsWith("before")).filter((_, index) => index % 6 === 0));
+      const before = new Set(all.filter((moment) => moment.startsWith("before")).filter((_, index) => index % 9 === 0));
       const few = all.filter(
         (moment) => torture || !moment.startsWith("before") || (mode === "append" && before.has(moment)),
       );

@@ -65,7 +65,7 @@ postgres.describe("a new run into Postgres that is killed at any statement", () 
       // In short: in a COPY, while the COMMIT of the finish is on its way, and when all is done.
       const short = all.filter((moment) => !moment.startsWith("before"));
       const kills = torture ? all : [...short.slice(0, 1), ...short.slice(-2)];
-      expect(kills.length).toBeGreaterThan(2);
+      expect(kills.length).toBeGreaterThan(1);
       const runs = new Set<string>();
       const how = { limit: parallelKills, name: (moment: string) => `killed ${moment}` };
       const failures = await failuresOf(kills, how, async (moment, index) => {
@@ -203,9 +203,9 @@ postgres.describe("a new run over a run whose table was emptied", () => {
       return (await readFile(trace, "utf8")).trimEnd().split("\n");
     };
     const all = killsOf(await traced());
-    // The short form: each sixth one, the last among them. They are before and in COMMITs.
-    const kills = all.filter((_, index) => torture || (all.length - 1 - index) % 6 === 0);
-    expect(kills.length).toBeGreaterThan(2);
+    // The short form: each ninth one, the last among them. They are before and in COMMITs.
+    const kills = all.filter((_, index) => torture || (all.length - 1 - index) % 9 === 0);
+    expect(kills.length).toBeGreaterThan(1);
     const ends = new Set<number | null>();
     const how = { limit: parallelKills, name: (moment: string) => `killed ${moment}` };
     const failures = await failuresOf(kills, how, async (moment, index) => {

@@ -77,7 +77,7 @@ postgres.describe("prune in Postgres that is killed at any statement", () => {
       return (await readFile(trace, "utf8")).trimEnd().split("\n");
     };
     const all = killsOf(await traced()).filter((moment) => !moment.startsWith("torn "));
-    const kills = torture ? all : all.filter((_, index) => index % 5 === 1);
+    const kills = torture ? all : all.filter((_, index) => index % 7 === 1);
     expect(kills.length).toBeGreaterThan(1);
     const how = { limit: parallelKills, name: (moment: string) => `killed ${moment}` };
     expect(await failuresOf(kills, how, killAndRepeat)).toEqual([]);

@@ -83,13 +83,17 @@ const faults: readonly Fault[] = ["cut", "reset", "stall", "deaf"];
 
 postgres.describe("a connection to Postgres that breaks", () => {
   // Together: all that most of them do is to wait for an answer that does not come.
+  // The short form has each fault at the COMMIT of a span, and a cut at the other moments, too.
   test.concurrent.for(
-    faults.flatMap((fault) =>
-      [
-        ["in the middle of a COPY", () => inCopy] as const,
-        ["at the COMMIT of a span", spanCommit] as const,
-        ["at the first COMMIT", () => commit] as const,
-      ].map(([when, trigger]) => [fault, when, trigger] as const),
+    faults.flatMap((fault, index) =>
+      firstOf(
+        [
+          ["at the COMMIT of a span", spanCommit] as const,
+          ["in the middle of a COPY", () => inCopy] as const,
+          ["at the first COMMIT", () => commit] as const,
+        ],
+        index === 0 ? 3 : 1,
+      ).map(([when, trigger]) => [fault, when, trigger] as const),
     ),
   )("by a %s %s", async ([fault, , trigger]) => {
     await using scratch = await scratchFolder();

@@ -101,7 +101,7 @@ async function raceIn(folder: string, place: Place, seed: number): Promise<strin
   const reading = (async () => {
     while (!stop.now) {
       seen.add(await place.look());
-      await sleep(2);
+      await sleep(torture ? 2 : 15);
     }
   })();
   // A new run decides too. Without it, the decision of a person is what readers find in the end.

@@ -107,7 +107,7 @@ const ways: Readonly<Record<string, Way>> = {
 /** Kills a process as soon as so many spans are committed. */
 async function killWhen(child: RunningCli, place: Place, most: number): Promise<void> {
   for (let tries = 0; tries < 5000 && (await place.spans().catch(() => 0)) < most; tries += 1) {
-    await sleep(2);
+    await sleep(5);
   }
   child.kill("SIGKILL");
 }

@@ -1,5 +1,6 @@
 import { mkdir, readdir, writeFile } from "node:fs/promises";
 import { join } from "node:path";
+import { setTimeout as sleep } from "node:timers/promises";
 import { expect, test } from "vitest";
 import { type CliResult, type RunningCli, runCli, runHere } from "../support/cli.js";
 import { scratch } from "../support/job.js";
@@ -62,6 +63,7 @@ async function killAt(folder: string, spec: string, target: Target, spans: numbe
     while (!over.signal.aborted && seen.size < spans) {
       const paths = (await filesBelow(folder)).filter(target.isSpilled);
       paths.forEach((path) => seen.add(path));
+      await sleep(2);
     }
     child.kill("SIGKILL");
   };

@@ -71,7 +71,7 @@ test("planning fails when a decoder ends before it has read the footers of all s
 });
 
 /** More bytes of waiting rows than a thread holds: 24 MiB. */
-const largeRows = 24_000;
+const largeRows = 14_000;
 const sizes = { a: 500, b: 500, c: largeRows, d: largeRows, e: largeRows };
 
 test("rows that are due come, however full of later ones the threads are", { timeout: 60_000 }, async () => {

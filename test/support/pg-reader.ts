@@ -1,8 +1,9 @@
 import { setTimeout as sleep } from "node:timers/promises";
 import { expect } from "vitest";
 import type { Database, PgRow } from "./pg-database.js";
+import { torture } from "./torture.js";
 
-const pauseMs = 8;
+const pauseMs = torture ? 8 : 20;
 
 /** Reads a row over and over while `work` goes on. What was seen, in order; the same as before is left out. */
 export async function readMeanwhile(

@@ -71,7 +71,7 @@ function pollingReader(server: RedisServer): { stop(): Promise<readonly string[]
       if (found !== undefined && runs.at(-1) !== found.run) {
         runs.push(found.run);
       }
-      await sleep(1);
+      await sleep(10);
     }
   })();
   return {
@@ -269,13 +269,13 @@ describe.skipIf(missing !== undefined)(`publish.redis${skipped}`, () => {
         output: { parquet: { path: "out" } },
       },
     );
-    await expectEnd(runCli(["validate", chained.spec]), 64, "publish.redis", "new rows only");
+    await expectEnd(runHere(["validate", chained.spec]), 64, "publish.redis", "new rows only");
     const shared = await jobAt(
       server.url,
       {},
       { output: { parquet: undefined, postgres: { url: "postgres://x", table: "t" } } },
     );
-    await expectEnd(runCli(["validate", shared.spec]), 64, "publish.redis", "output.lineage");
+    await expectEnd(runHere(["validate", shared.spec]), 64, "publish.redis", "output.lineage");
   });
 
   test("an erasure says that its rows stay until they expire, and takes them from the run that is current", async () => {
@@ -366,7 +366,7 @@ describe.skipIf(missing !== undefined)(`publish.redis${skipped}`, () => {
   });
 
   describe("while readers poll", () => {
-    const kills = torture ? 20 : 4;
+    const kills = torture ? 20 : 2;
 
     test(`a run that is killed ${kills} times is found whole, or not at all`, async () => {
       await fresh();
@@ -448,7 +448,7 @@ describe.skipIf(missing !== undefined)(`publish.redis${skipped}`, () => {
       const { run_id: first } = await runOf(nights, monday);
       const { run_id: second } = await runOf(nights, tuesday);
       expect((await readAll(server))?.run).toBe(second);
-      await expectEnd(runCli(["rollback", nights.spec]), 0);
+      await expectEnd(runHere(["rollback", nights.spec]), 0);
       const found = await readAll(server);
       expect(found?.run).toBe(first);
       expect(found?.values).not.toContain(null);
@@ -467,7 +467,7 @@ describe.skipIf(missing !== undefined)(`publish.redis${skipped}`, () => {
       const nights = await nightsInTable(scratch.path, database, "replace", redisOf(`redis://127.0.0.1:${proxy.port}`));
       const { run_id: first } = await runOf(nights, monday);
       const goOn = await stopped(nights, tuesday, proxy);
-      await expectEnd(runCli(["rollback", nights.spec]), 0);
+      await expectEnd(runHere(["rollback", nights.spec]), 0);
       await expectEnd(goOn(), 0);
       expect((await readAll(server))?.run).toBe(first);
     });
@@ -483,7 +483,7 @@ describe.skipIf(missing !== undefined)(`publish.redis${skipped}`, () => {
       const { run_id: second } = await runOf(nights, tuesday);
       await own.kill();
       await expectEnd(
-        runCli(["rollback", nights.spec]),
+        runHere(["rollback", nights.spec]),
         75,
         `rows of run ${String(first)} again`,
         `--param ds=${monday}`,

@@ -93,13 +93,13 @@ postgres.describe("a connection that breaks while a staged run is approved and p
       };
       const calls = (await publish()).filter((call) => isCut(call));
       const failures: string[] = [];
-      // In short, each mode has every fourth of them.
-      const quarter = modes.findIndex(([name]) => name === mode);
+      // In short, each mode has every eighth of them.
+      const at = modes.findIndex(([name]) => name === mode);
       const moments = calls.flatMap((call, index) =>
         torture
           ? [`before ${call}`, `after ${call}`]
-          : index % 4 === quarter
-            ? [index % 8 < 4 ? `before ${call}` : `after ${call}`]
+          : index % 8 === 2 * at
+            ? [index % 16 < 8 ? `before ${call}` : `after ${call}`]
             : [],
       );
       for (const moment of moments) {

@@ -28,15 +28,15 @@ async function writePieces(folder: string, cuts: readonly number[], label: strin
 }
 
 test("joined pieces have all of their rows, in order, for readers that share no code", async () => {
-  const pieces = await writePieces(scratch.path, [5000, 5000, 5001, 47_000], "piece");
+  const pieces = await writePieces(scratch.path, [5000, 5000, 5001, 12_000], "piece");
   const joined = join(scratch.path, "joined.parquet");
   await joinPieces(pieces, joined);
   const rows = await readFiles([joined]);
   expect(rows).toEqual(await readFiles(pieces));
-  expect(rows).toHaveLength(47_000);
+  expect(rows).toHaveLength(12_000);
   const independent = await readIndependently([joined]);
-  expect(independent.map(({ id }) => Number(id))).toEqual(Array.from({ length: 47_000 }, (_, id) => id));
-  expect(independent.at(-1)).toEqual({ id: 46_999n, text: "text 1", list: [46_999, null] });
+  expect(independent.map(({ id }) => Number(id))).toEqual(Array.from({ length: 12_000 }, (_, id) => id));
+  expect(independent.at(-1)).toEqual({ id: 11_999n, text: "text 1", list: [11_999, null] });
 });
 
 test("the joined file has correct offsets of its row groups, and the last piece's metadata", async () => {

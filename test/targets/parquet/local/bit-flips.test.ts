@@ -54,9 +54,9 @@ test("a plan with any bit changed is refused with 66", { timeout: 600_000 }, asy
   const plan = join(driveFolder(root), "_infer-batch", drivePlan.runId, "plan.json");
   const { length } = await readFile(plan);
   const sealed = length - sealBytes;
-  // In the short form one bit of each byte that is sealed; all of the seal.
+  // In the short form one bit of every third byte that is sealed; all of the seal.
   const bits = Array.from({ length: length * 8 }, (_, bit) => bit).filter(
-    (bit) => torture || bit >> 3 >= sealed || (bit & 7) === (bit >> 3) % 8,
+    (bit) => torture || bit >> 3 >= sealed || ((bit >> 3) % 3 === 0 && (bit & 7) === (bit >> 3) % 8),
   );
   await using sink = await openDriveSink(root, nodeFileSystem);
   const taken: number[] = [];
@@ -67,7 +67,7 @@ test("a plan with any bit changed is refused with 66", { timeout: 600_000 }, asy
     }
   });
 
-  expect(bits.length).toBeGreaterThan(torture ? 5000 : 1000);
+  expect(bits.length).toBeGreaterThan(torture ? 5000 : 800);
   expect(taken).toEqual([]);
   expect([...(await beginDrive(sink)).spans.keys()]).toEqual([0]);
 });
@@ -80,7 +80,7 @@ test("a part with any bit changed is refused or read right by an attempt that re
   const random = randomOf(1);
   // All of the trailer, and some of the pages and of the footer.
   const trailer = Array.from({ length: 64 }, (_, bit) => (length - 8) * 8 + bit);
-  const anywhere = Array.from({ length: 150 }, () => Math.floor(random() * length * 8));
+  const anywhere = Array.from({ length: torture ? 150 : 60 }, () => Math.floor(random() * length * 8));
   const outcomes = new Map<number, string>();
   await using sink = await openDriveSink(root, nodeFileSystem);
 

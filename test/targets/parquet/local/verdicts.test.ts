@@ -140,7 +140,7 @@ describe("the rejects of a part are its own attempt's", () => {
       const calls = await callsOf(one.rejected);
       const all = [...calls.keys()].filter((at) => !readingCall.test(calls[at] ?? ""));
       const span = callOf(calls, /^link lake\/out\/_rejects\/part-00001/);
-      const stops = torture ? all : all.filter((at) => Math.abs(at - span) < 4);
+      const stops = torture ? all : all.filter((at) => Math.abs(at - span) < 3);
       const failures: string[] = [];
       await inParallel(stops, 2, async (stop) => {
         await onRoot(async (root) => {
@@ -167,7 +167,7 @@ describe("the rejects of a part are its own attempt's", () => {
     const failures: string[] = [];
     await inParallel(
       stops.flatMap((stop, from) =>
-        pauses.filter((_, index) => torture || index % 2 === from).map((pause) => ({ stop, pause })),
+        pauses.filter((_, index) => torture || index % 4 === 2 * from).map((pause) => ({ stop, pause })),
       ),
       2,
       async ({ stop, pause }) => {
