@@ -29,9 +29,13 @@ interface ServeCommandOptions extends JobOptions, LogOptions {
   readonly port?: number;
 }
 
+/** So long requests are answered after a signal: with the 5 s of `deploy/kubernetes/serve`, less than Kubernetes' 30 s. */
+const drainMs = 20_000;
+
 /** Answers requests with the last published run of a job, until a signal comes. */
 async function serveJob(path: string, options: ServeCommandOptions, io: SafeIo): Promise<void> {
-  using stop = abortOnSignals(io, options, { kept: "open requests are answered", hint: "start it again" });
+  const stopText = { kept: "open requests are answered", hint: "start it again" };
+  using stop = abortOnSignals(io, options, stopText, drainMs + 4000);
   const log = createLog(io.stderr, options);
   const loaded = await readSpec(path, options, { standIns: "all" });
   refuseChain(loaded, "serving", "serve a job that scores whole tables");
@@ -43,6 +47,7 @@ async function serveJob(path: string, options: ServeCommandOptions, io: SafeIo):
     ...(await secretsOf(loaded, dirname(resolve(path)))),
     program: { name: "infer-batch", version: programVersion },
     log,
+    drainMs,
     signal: stop.signal,
     nowMs: () => performance.now(),
     sleep: (ms) => interruptibleSleep(ms, stop.signal),
@@ -74,13 +79,17 @@ async function lastPublished(
   return runs.find(({ runId }) => runId === shown?.runId)?.plan;
 }
 
-/** Reads the token and the certificate. */
-async function secretsOf({ spec, where }: LoadedSpec, folder: string): Promise<Pick<ServeOptions, "token" | "tls">> {
+/** Reads the token, and how to read the certificate. */
+async function secretsOf(
+  { spec, where }: LoadedSpec,
+  folder: string,
+): Promise<Pick<ServeOptions, "token" | "readTls">> {
   const { token, tls } = spec.serve;
   const read = (name: "cert" | "key"): Promise<string> =>
     readPem(tls?.[name] ?? "", { folder, key: where(["serve", "tls", name]) });
+  const readTls = async () => ({ cert: await read("cert"), key: await read("key") });
   return {
     token: await readSecret(token, { folder, key: where(["serve", "token"]) }),
-    tls: tls && { cert: await read("cert"), key: await read("key") },
+    readTls: tls && readTls,
   };
 }
