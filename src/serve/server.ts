@@ -49,6 +49,12 @@ const bodiesAtOnce = 16;
 const smallBody = 65_536;
 /** A client that sends nothing, or little, is cut off. */
 const [headersMs, requestMs] = [10_000, 30_000];
+const behind = {
+  headers: { "content-type": "application/json", "retry-after": "1", "content-length": "54" },
+  body: '{"error":"requests come faster than they can be read"}',
+};
+/** A turn of the event loop may take so long: Node accepts one connection in each. */
+const mostTurnMs = 10;
 const mostDeadlineMs = 3_600_000;
 
 /** Starts to listen. @throws JobError USAGE for an address that cannot be listened on */
@@ -112,6 +118,20 @@ export async function openHttpServer(options: HttpOptions): Promise<HttpServer> 
       throw new RequestError(503, `${run.batcher.waitingRows} rows wait for the model`);
     }
     return run;
+  };
+  /** How long turns of the event loop take in which requests come, smoothed; and since when this one lasts. */
+  let [turnMs, turnSinceMs] = [0, Number.NaN];
+  /** Whether requests come faster than they can be read. */
+  const isBehind = (): boolean => {
+    const now = nowMs();
+    if (Number.isNaN(turnSinceMs)) {
+      turnSinceMs = now;
+      setImmediate(() => {
+        turnMs += (nowMs() - turnSinceMs - turnMs) / 8;
+        turnSinceMs = Number.NaN;
+      });
+    }
+    return Math.min(turnMs, now - turnSinceMs) > mostTurnMs;
   };
   const deadlineOf = ({ headers }: IncomingMessage): Deadline => {
     const given = headers["x-timeout-ms"];
@@ -190,6 +210,11 @@ export async function openHttpServer(options: HttpOptions): Promise<HttpServer> 
     const sinceMs = nowMs();
     const [path = ""] = (request.url ?? "").split("?");
     const route = routes.has(path) ? path : "other";
+    if (request.method === "POST" && isBehind()) {
+      metrics.answered(route, 503, 0);
+      response.writeHead(503, behind.headers).end(behind.body); // with as little work as can be
+      return;
+    }
     let made: Answer;
     try {
       made = await answer(request, route);
