@@ -152,7 +152,7 @@ async function measured(server, requests, how) {
   );
   const load = await sendLoad(server.port, requests, how);
   clearInterval(sampling);
-  const cpu = (server.usage().cpuSeconds - before.cpuSeconds) / how.seconds;
+  const cpu = (server.usage().cpuSeconds - before.cpuSeconds) / load.seconds;
   return { ...load, cpu, mebibytes };
 }
 
