@@ -67,6 +67,6 @@ test("requests that come faster than they can be read are refused, also where no
     }
   };
   await Promise.all(Array.from({ length: 600 }, lane));
-  expect([...statuses].toSorted()).toEqual([200, 503]);
+  expect(statuses).toEqual(new Set([200, 503]));
   await until(async () => (await server.post("/predict", body)).status === 200, 50);
 }, 60_000);
