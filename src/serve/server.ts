@@ -55,6 +55,8 @@ const behind = {
 };
 /** A turn of the event loop may take so long: Node accepts one connection in each. */
 const mostTurnMs = 10;
+/** So many requests are answered in each turn, however slow the machine is. */
+const turnBatch = 32;
 const mostDeadlineMs = 3_600_000;
 
 /** Starts to listen. @throws JobError USAGE for an address that cannot be listened on */
@@ -119,19 +121,20 @@ export async function openHttpServer(options: HttpOptions): Promise<HttpServer> 
     }
     return run;
   };
-  /** How long turns of the event loop take in which requests come, smoothed; and since when this one lasts. */
-  let [turnMs, turnSinceMs] = [0, Number.NaN];
+  /** How long turns of the event loop take in which requests come, smoothed; since when this one lasts, and its requests. */
+  let [turnMs, turnSinceMs, turnRequests] = [0, 0, 0];
   /** Whether requests come faster than they can be read. */
   const isBehind = (): boolean => {
     const now = nowMs();
-    if (Number.isNaN(turnSinceMs)) {
+    turnRequests += 1;
+    if (turnRequests === 1) {
       turnSinceMs = now;
       setImmediate(() => {
         turnMs += (nowMs() - turnSinceMs - turnMs) / 8;
-        turnSinceMs = Number.NaN;
+        turnRequests = 0;
       });
     }
-    return Math.min(turnMs, now - turnSinceMs) > mostTurnMs;
+    return turnRequests > turnBatch && Math.min(turnMs, now - turnSinceMs) > mostTurnMs;
   };
   const deadlineOf = ({ headers }: IncomingMessage): Deadline => {
     const given = headers["x-timeout-ms"];
