@@ -49,7 +49,7 @@ function* rows(node, path, needed = true, around) {
     if (own === undefined) {
       throw new Error(`the key ${name} has no class: give it one where it is defined`);
     }
-    const value = valueAt(name) ?? child.default;
+    const value = child.default ?? valueAt(name);
     const known = value === undefined ? "" : `\`${JSON.stringify(value)}\``;
     const standard = required ? (needed ? "required" : `required in \`${path}\``) : known;
     yield {

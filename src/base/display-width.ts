@@ -36,7 +36,6 @@ export function wrapToWidth(text: string, width: number): string[] {
   return line === "" ? lines : [...lines, line];
 }
 
-/** Divides a text into pieces of at most `width` columns, each of whole characters as a reader sees them. */
 function pieces(text: string, width: number): string[] {
   const complete: string[] = [];
   let piece = "";

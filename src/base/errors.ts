@@ -52,7 +52,6 @@ export type ExitCode = 0 | 1 | (typeof exitCodes)[ErrorCode];
 
 /** The damage of an OUTPUT_DAMAGED error, or the run of a model that changed (MODEL_CHANGED), that a new run can replace: it needs nothing of the damaged run. */
 export interface Damage {
-  /** The damaged run. */
   readonly runId: string;
   /** Everything that is wrong, a line each. Default: the message. */
   readonly found?: readonly string[];

@@ -3,7 +3,6 @@
  * target. Each part bounds what it holds by its share, in bytes; so all of them together stay below the whole.
  */
 export interface MemoryBudget {
-  /** The whole budget. */
   readonly bytes: number;
   /**
    * A page of a column, or a dictionary, unpacked. The packed one is in memory as well, and if it is one value, that as

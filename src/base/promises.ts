@@ -34,7 +34,6 @@ export async function mapBounded<T, R>(
   return results;
 }
 
-/** A resource that is opened at its first use, and closed if it was opened. */
 interface LazyResource<T> extends AsyncDisposable {
   open(): Promise<T>;
 }
@@ -85,7 +84,6 @@ export function createLimit(limit: number): <T>(work: () => Promise<T>) => Promi
 export interface Condition {
   /** Resolves at the next call of `notify`. */
   wait(): Promise<void>;
-  /** Wakes all waiters. */
   readonly notify: () => void;
 }
 
@@ -106,7 +104,6 @@ export function createCondition(): Condition {
   };
 }
 
-/** An event that happens once. It is reported to callers that wait before it and after it. */
 interface OneTimeEvent {
   readonly happened: Promise<void>;
   readonly set: () => void;
@@ -120,7 +117,6 @@ export function createEvent(): OneTimeEvent {
   return { happened, set: () => resolve?.() };
 }
 
-/** The time limit of work that only informs people. */
 const briefMs = 3000;
 
 /**

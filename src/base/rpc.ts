@@ -62,7 +62,6 @@ export interface RpcCall<T> {
 }
 
 export interface RpcClient<P extends RpcProtocol> {
-  /** How many calls are not answered. */
   readonly pending: number;
   /** The error after which no call is answered. */
   readonly broken: Error | undefined;
@@ -179,7 +178,6 @@ export function notifyServer<P extends RpcProtocol>(port: WorkerPort, name: Name
 /** The server's side of one call. */
 export interface RpcContext<Item> {
   readonly isCancelled: () => boolean;
-  /** Calls `handler` when the call is cancelled. */
   readonly onCancel: (handler: () => void) => void;
   readonly send: (item: Sent<Item>) => void;
 }
@@ -253,7 +251,6 @@ export function serveRpc<P extends RpcProtocol>(port: WorkerPort, { calls, onNot
 /** An error as it is sent to another thread: a structured clone would lose its class and its code. */
 interface SentError {
   readonly message: string;
-  /** Set for a JobError. */
   readonly job?: { readonly code: ErrorCode; readonly hint: string | undefined };
   readonly errno: string | undefined;
   readonly stack: string | undefined;
@@ -281,7 +278,6 @@ function receivedError({ job, message, errno, stack, cause }: SentError): Error 
   return Object.assign(error, errno === undefined ? {} : { code: errno }, stack === undefined ? {} : { stack });
 }
 
-/** The error for a worker thread that broke: MEMORY if its heap reached Node's limit for a thread, else a bug. */
 function brokenThread(doing: string, cause: unknown): Error {
   return errnoOf(cause) === "ERR_WORKER_OUT_OF_MEMORY"
     ? new JobError("MEMORY", `${doing}: a worker thread reached its memory limit`, {

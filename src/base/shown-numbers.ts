@@ -1,4 +1,3 @@
-/** Significant digits of a number in a text. */
 const fewDigits = 3;
 /** So many tell any two float64 apart. */
 const allDigits = 17;

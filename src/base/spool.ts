@@ -41,7 +41,7 @@ export function spoolRoot(folder: string, named: string | undefined): string {
 /** How many spools this process has opened under each name: two targets of a job have one each for the same use. */
 const opened = new Map<string, number>();
 
-/** Returns a folder that no other spool of this process has. Its name begins with the writer's, whose death removes it. */
+/** The folder's name begins with the writer's, whose death removes it. */
 function ownFolder({ root, writer, use }: Pick<SpoolOptions, "root" | "writer" | "use">): string {
   const first = join(root, `${writer}.${use}`);
   const number = (opened.get(first) ?? 0) + 1;
@@ -77,10 +77,7 @@ export function openSpool({ root, writer, use, isDead, maxBytes }: SpoolOptions)
   };
 }
 
-/**
- * Checks that a spool can be made. Makes nothing.
- * @throws JobError as `prepare`
- */
+/** Checks that a spool can be made. Makes nothing. @throws JobError as `prepare` */
 export async function checkSpool({ root, use }: Pick<SpoolOptions, "root" | "use">): Promise<void> {
   await withSpoolErrors({ folder: root, use }, async () => {
     const existing = await nearestExisting(root);
@@ -105,10 +102,7 @@ async function prepare(
   }
 }
 
-/**
- * Makes a folder and those above it. Node's own recursive `mkdir` reports ENOENT on a read-only file system, and repeats
- * itself forever below /proc.
- */
+/** Node's own recursive `mkdir` reports ENOENT on a read-only file system, and repeats itself forever below /proc. */
 async function makeRoot(path: string): Promise<void> {
   try {
     await makeFolder(path);
@@ -129,7 +123,6 @@ async function makeFolder(path: string): Promise<void> {
   });
 }
 
-/** @throws JobError PERMISSION for a folder of another user than this one and root */
 async function refuseOther(root: string, use: Spool["use"]): Promise<void> {
   const { uid } = await lstat(root);
   const own = process.getuid?.();
@@ -142,7 +135,6 @@ async function refuseOther(root: string, use: Spool["use"]): Promise<void> {
   }
 }
 
-/** Keys of the spec that set a spool's folder and size, for hints. */
 const keys = {
   in: { path: "input.spool.path", size: ", or lower input.spool.max_mb" },
   out: { path: "output.parquet.spool.path", size: " with space for two parts" },

@@ -1,6 +1,5 @@
 import { closest, distance } from "fastest-levenshtein";
 
-/** Returns the known name that is nearest to `word`, or undefined if none is near. */
 function nearest(word: string, known: readonly string[]): string | undefined {
   if (known.length === 0) {
     return undefined;
@@ -14,7 +13,7 @@ function nearest(word: string, known: readonly string[]): string | undefined {
   return near !== undefined && distance(word.toLowerCase(), best) <= limit ? near : longerName(word, known);
 }
 
-/** Returns the only known name that begins with the word and `_`, such as parcel_id for parcel. */
+/** Finds parcel_id for parcel. */
 function longerName(word: string, known: readonly string[]): string | undefined {
   const [longer, ...more] = known.filter((name) => name.toLowerCase().startsWith(`${word.toLowerCase()}_`));
   return more.length === 0 ? longer : undefined;

@@ -99,7 +99,7 @@ export function readListed(cursor: Cursor, type: number): number {
   return readInteger(cursor, type, type > types.i8 && type < types.i64 ? type : types.i64);
 }
 
-/** Reads an integer of exactly this type. Readers that skip other types would treat the field as missing. */
+/** Of exactly this type: readers that skip other types would treat the field as missing. */
 function readInteger(cursor: Cursor, type: number, due: number): number {
   expectType(type, type === due, due);
   const value = zigzag(readVarint(cursor));
@@ -222,7 +222,7 @@ export function writeListHead(type: number, length: number): Uint8Array {
   return length < 15 ? Uint8Array.of((length << 4) | type) : Uint8Array.of(0xf0 | type, ...writeVarint(length));
 }
 
-/** Writes a whole number from 0 on, seven bits a byte, the lowest first (LEB128). */
+/** Seven bits a byte, the lowest first (LEB128). */
 function writeVarint(value: number): Uint8Array {
   const bytes: number[] = [];
   let left = value;

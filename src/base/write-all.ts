@@ -1,4 +1,3 @@
-/** The write method of a `FileHandle`. */
 interface WritableFile {
   write(
     bytes: Uint8Array,

@@ -112,7 +112,6 @@ export interface Measures {
   readonly figures: Readonly<Record<string, number | null>>;
   /** The pairs of different labels that occur most, the most frequent first. */
   readonly flips: readonly Flip[];
-  /** The rows that differ most. */
   readonly most: readonly DifferentRow[];
 }
 

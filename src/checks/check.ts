@@ -2,6 +2,8 @@ import type { ColumnProfile } from "./profile/column.js";
 import type { RunProfile } from "./profile/run-profile.js";
 
 /**
+ * What checks are made of; `judge` in checks.ts makes the verdict.
+ *
  * A check: one sign that something is wrong with a night. Adding one is this in a file of `rules/`, a line in `checks.ts`, and a
  * line in docs/checks.md.
  *
@@ -30,7 +32,6 @@ export type Level = "pass" | "warn" | "hold";
 
 /** A result of a check. Plain JSON: it is stored with the run. */
 export interface Finding {
-  /** The name of the check. */
   readonly check: string;
   /** The column, the slice and column, or null where it is about the run. */
   readonly column: string | null;

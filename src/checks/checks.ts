@@ -65,6 +65,20 @@ export function earlierThan(date: string, runs: readonly RunProfile[], isFile = 
   };
 }
 
+/** What the runs of a day have read so far, and those of earlier days until the same time, the latest last. */
+export interface ComparedDay {
+  readonly run: RunProfile;
+  readonly earlier: readonly RunProfile[];
+  readonly signs: DaySigns;
+}
+
+/** What was suspicious in the day until the run before it, and how many rows the day had when it first was. */
+export type DaySigns = Readonly<Record<string, number>>;
+
+/** A day is looked at many times. So a sign holds a run if it lasts while the rows of the day become so many times as many. */
+const lastingTimes = 2;
+const notLasting = "it holds a run if it lasts until the rows of the day have doubled";
+
 export interface Judged {
   readonly run: RunProfile;
   readonly earlier: Earlier;
@@ -100,6 +114,44 @@ export function judge({ run, earlier, limits, others = [] }: Judged): Verdict {
   };
 }
 
+/** Judges a run of a chain: its own rows by absolute checks, and those of its day so far beside earlier days. */
+export function judgeDay(own: Judged, { run, earlier, signs }: ComparedDay): Verdict {
+  const alone = judge(own);
+  const together = judge({ run, earlier: earlierThan(run.date, earlier), limits: own.limits });
+  const ofDay = together.results.filter((result) => !isAbsolute(result));
+  const lasting = ofDay.map((result) => unlessNew(result, run.rows, signs));
+  const results = [...alone.results.filter((result) => result.level !== "pass" || isAbsolute(result)), ...lasting];
+  const holds = own.limits.onFail === "hold" && results.some(({ level }) => level === "hold");
+  return { ...together, runId: own.run.runId, outcome: holds ? "hold" : "publish", results };
+}
+
+/** What would hold a run only warns until the day has so many more rows; but a column that is gone holds at once. */
+function unlessNew(result: Finding, rows: number, signs: DaySigns): Finding {
+  if (result.level !== "hold" || typeof result.measured === "string") {
+    return result;
+  }
+  const first = signs[signOf(result)] ?? rows;
+  const sign = { ...result, numbers: { ...result.numbers, first } };
+  return rows < lastingTimes * first ? lowered(sign, notLasting) : sign;
+}
+
+/** What is suspicious in the day of a run, by its verdict. */
+export function signsIn({ results }: Pick<Verdict, "results">): DaySigns {
+  return Object.fromEntries(
+    results.flatMap((result) =>
+      result.numbers["first"] === undefined ? [] : [[signOf(result), Number(result.numbers["first"])]],
+    ),
+  );
+}
+
+function signOf({ check, column, isFeature }: Finding): string {
+  return JSON.stringify([check, column, isFeature === true]);
+}
+
+function isAbsolute(finding: Finding): boolean {
+  return checkOf(finding).isAbsolute?.(finding) === true;
+}
+
 function foundBy({ name: check }: Check, result: Result): Finding {
   return { check, ...result };
 }
@@ -109,7 +161,7 @@ function lowered(finding: Finding, why: string): Finding {
 }
 
 function excused(finding: Finding, { expected, onFail }: Limits): Finding {
-  if (expected === undefined || finding.level !== "hold" || checkOf(finding).isAbsolute?.(finding) === true) {
+  if (expected === undefined || finding.level !== "hold" || isAbsolute(finding)) {
     return finding;
   }
   const excuse = lowered(finding, `expected to differ: ${expected.reason}`);

@@ -46,7 +46,6 @@ export interface EvaluatedNight {
 /** So many earlier nights say what is usual. */
 const enoughNights = 5;
 
-/** A figure of a night that is far from what it was on the nights before. */
 interface Change {
   readonly night: string;
   readonly model: string;

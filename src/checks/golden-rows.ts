@@ -105,7 +105,7 @@ function areSame(expected: Scalar, actual: Scalar, tolerance: Tolerance | undefi
   return areEqual(expected, actual);
 }
 
-/** Converts a value to a number. NULL becomes NaN, because writers such as pandas store NaN as NULL. */
+/** NaN for NULL, because writers such as pandas store NaN as NULL. */
 function numberOf(value: Scalar): number {
   return value === null ? Number.NaN : Number(value);
 }
@@ -118,7 +118,7 @@ export type Scalar = number | bigint | string | boolean | null;
 /** A value of a column, or a list of them; null for NULL. */
 type Value = Scalar | readonly Scalar[];
 
-/** Whether two values are equal; integers of different types are equal if their numbers are. */
+/** Integers of different types are equal if their numbers are. */
 function areEqual(left: Scalar, right: Scalar): boolean {
   const [a, b] = [integerOf(left), integerOf(right)];
   return a === undefined || b === undefined ? left === right : BigInt(a) === BigInt(b);

@@ -5,7 +5,6 @@ import { quantileOf } from "./profile/column.js";
 type Numbers = Finding["numbers"];
 type Columns = Pick<ComparedColumn, "now" | "nights">;
 
-/** Quantiles by their names in findings, and what sentences say of them. */
 const quantiles = {
   median: [0.5, "median"],
   p10: [0.1, "a tenth is below"],

@@ -77,11 +77,15 @@ function writeNow(raw: Output, text: string): void {
 
 /** Makes a log for short commands, which writes only warnings, as plain lines. */
 export function createWarningLog(stderr: SafeOutput): Log {
+  const told = new Set<string>();
   return {
     info() {},
     debug() {},
     warn: (message) => {
-      writeNotice(stderr, `warning: ${message}\n`);
+      if (!told.has(message)) {
+        told.add(message);
+        writeNotice(stderr, `warning: ${message}\n`);
+      }
     },
   };
 }

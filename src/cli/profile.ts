@@ -157,7 +157,6 @@ interface Trace {
 /** The most pieces of a trace, about 12 MB; a run of 4 M rows has some thousands. */
 const maxEvents = 500_000;
 
-/** The track of each stage. */
 const tracks: Readonly<Record<Stage, string>> = {
   read: "feed",
   decode: "feed",
@@ -169,7 +168,6 @@ const tracks: Readonly<Record<Stage, string>> = {
 };
 
 const tracePid = 1;
-/** The first thread id that is free for `others`. */
 const otherTids = 1000;
 
 /** Makes an empty trace. @public so that tests reach it */

@@ -7,10 +7,7 @@ import { type Io, safeIo, safeOutput, terminalWidth } from "./io.js";
 /** What a command is for, of which `infer-batch --help` shows the first sentence, and its file, which is loaded when it is given. */
 type Entry = readonly [about: string, load: () => Promise<CommandLine>];
 
-/**
- * The commands with their arguments, by what a user wants. `--help` does not wait for the native libraries, which their files
- * load.
- */
+/** `--help` does not wait for the native libraries, which their files load. */
 const commands: Readonly<Record<string, Readonly<Record<string, Entry>>>> = {
   Start: {
     "init [spec]": [

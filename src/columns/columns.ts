@@ -78,10 +78,7 @@ export function rowsOf(column: Column): number {
   }
 }
 
-/**
- * Returns how many rows from `from` on have at most `limit` bytes in all columns together: at least one, and none from
- * `to` on.
- */
+/** How many rows from `from` on have at most `limit` bytes in all columns together: at least one, none from `to` on. */
 export function rowsWithin(
   columns: Iterable<Column>,
   { from, to, limit }: { readonly from: number; readonly to: number; readonly limit: number },

@@ -34,7 +34,6 @@ const mostWords = 32 * 1024;
 /** Loops of this thread, and their memory: the rows of a block, then their hashes. */
 interface HashLoops {
   readonly loops: Loops;
-  /** Takes the words of the rows of a block. */
   readonly block: Int32Array;
   readonly hashes: Int32Array;
 }
@@ -222,10 +221,7 @@ function unifyNan({ dtype, data }: NamedTensor): void {
   }
 }
 
-/**
- * MurmurHash3_x86_128 (public domain, A. Appleby) of the first `length` words, with a seed of four words. Puts the hash
- * into `into`, from `at` on.
- */
+/** MurmurHash3_x86_128 (public domain, A. Appleby) of the first `length` words. Seed and hash have four words. */
 function hash128(words: Int32Array, length: number, seed: Int32Array, into: Int32Array, at: number): void {
   let a = seed[0] as number;
   let b = seed[1] as number;
@@ -366,10 +362,7 @@ function lengthOf(offsets: Uint32Array, row: number): number {
   return (offsets[row + 1] as number) - (offsets[row] as number);
 }
 
-/**
- * Puts a row of a field from word `at` on, and returns where it ends. Texts and lists say their length first: no two rows
- * look alike.
- */
+/** Returns where the row ends. Texts and lists say their length first: no two rows look alike. */
 function writeField(memory: Memory, at: number, field: Field, row: number): number {
   const { words } = memory;
   switch (field.kind) {

@@ -221,9 +221,7 @@ function roundHalfEven(value: number): number {
   return rest > 0.5 || (rest === 0.5 && floor % 2 === 1) ? floor + 1 : floor;
 }
 
-/**
- * Rows of zeros and empty texts, with one element where a size may vary. undefined: an input has a type that no tensor has.
- */
+/** Rows of zeros and empty texts, with one element where a size may vary. undefined: no tensor has an input's type. */
 export function blankRows(inputs: readonly TensorSignature[], rows: number): NamedTensor[] | undefined {
   const blank = inputs.flatMap((input) => blankTensor(input, rows));
   return blank.length < inputs.length ? undefined : blank;

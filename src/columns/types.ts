@@ -79,10 +79,7 @@ export interface Matrix {
   readonly width: number;
   readonly data: Values;
   readonly valid: Uint8Array | undefined;
-  /**
-   * Whether all values are known to be finite, apart from NULLs and the NaN in their places; undefined: not checked
-   * yet.
-   */
+  /** Whether all values but NULLs, and the NaN in their places, are known to be finite; undefined: not checked yet. */
   readonly isFinite?: true | undefined;
 }
 

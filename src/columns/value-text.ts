@@ -39,10 +39,7 @@ export function floorThousands(nanos: bigint): bigint {
   return nanos % 1000n < 0n ? micros - 1n : micros;
 }
 
-/**
- * Returns a date as text: "2026-01-31", with more digits for years after 9999. Years before 1 are written as in ISO
- * 8601.
- */
+/** "2026-01-31", with more digits for years after 9999. Years before 1 are written as in ISO 8601. */
 function dateText(day: number): string {
   // http://howardhinnant.github.io/date_algorithms.html#civil_from_days
   const shifted = day + 719_468;
@@ -95,10 +92,7 @@ function pad(value: number, width: number): string {
   return String(value).padStart(width, "0");
 }
 
-/**
- * Returns a value as JSON. Lists and structs have the form that Postgres's `to_json` gives; dates, timestamps and bytes
- * are texts.
- */
+/** A value as JSON. Lists and structs are as Postgres's `to_json` gives them; dates, timestamps and bytes are texts. */
 export function jsonOf(type: ColumnType, column: Column, row: number): string {
   if (column.valid?.[row] === 0) {
     return "null";

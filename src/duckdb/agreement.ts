@@ -193,7 +193,6 @@ async function mostDifferent(
   });
 }
 
-/** The pairs of different labels that occur most, the most frequent first. */
 async function flipsOf(connection: DuckDBConnection, column: IndexedColumn): Promise<Flip[]> {
   const rest = `GROUP BY ALL ORDER BY 3 DESC, 1, 2 LIMIT ${shownFlips}`;
   const rows = await pairsOf(connection, column, { select: ["count(*)::DOUBLE"], rest });
@@ -221,7 +220,6 @@ async function pairsOf(
 
 const longestText = 60;
 
-/** A prediction, as a reader sees it. */
 function textOf(type: ColumnType, column: ReturnType<typeof readColumn>, row: number): string {
   const value = valueAt(type, column, row);
   const text =
@@ -275,7 +273,6 @@ export const deciles = [0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9];
 /** Of texts, so many values have bins of their own. */
 const mostTexts = 50;
 
-/** The finite values of a column, as `v`. */
 function finiteSql(value: string): string {
   return `(SELECT ${value} AS v FROM joined WHERE isfinite(${value}::DOUBLE))`;
 }

@@ -174,7 +174,6 @@ async function labelsOf(
   return { score: `coalesce(${read("p")}, p::VARCHAR)`, truth: read("y") };
 }
 
-/** Refuses labels of which a text cannot be read. */
 async function refuseTexts(join: RowJoin, label: string, read: (value: string) => string, hint: string): Promise<void> {
   const column = quoteName(label);
   const [[text] = []] = await rowsOf(join, `SELECT any_value(${column}::VARCHAR) FROM b WHERE ${read(column)} IS NULL`);

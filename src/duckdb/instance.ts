@@ -49,7 +49,7 @@ function sizeText(bytes: number): string {
   return quoteText(`${Math.floor(bytes / 1024)}KiB`);
 }
 
-/** Returns the settings of the whole instance. They are set before access to other files and the configuration are locked. */
+/** They are set before access to other files and the configuration are locked. */
 function globalSettings({
   memoryBytes,
   spillFolder = "",
@@ -156,17 +156,12 @@ export function createConnectionPool(duckdb: Pick<DuckDbAccess, "connect">) {
 export const openFilesHint =
   "raise the limit of open files (`ulimit -n`, LimitNOFILE in systemd), then run the same command again";
 
-/** How many files a process may open, and how many it has open. */
 interface OpenFiles {
   readonly limit: number;
   readonly open: number;
 }
 
-/**
- * Counts the open files of this process, sockets and pipes included. The limit is infinite if the system does not
- * report it.
- * @throws Error EMFILE or ENFILE if there is no file left to count with
- */
+/** Sockets and pipes included. @throws Error EMFILE or ENFILE if there is no file left to count with */
 function openFiles(): OpenFiles {
   try {
     const [, limit = ""] = /^Max open files +(\d+) /m.exec(readFileSync("/proc/self/limits", "utf8")) ?? [];
@@ -180,9 +175,7 @@ function openFiles(): OpenFiles {
   }
 }
 
-/**
- * The number of files that other threads may open at the same moment: some for all of them, and some for each thread.
- */
+/** Files that other threads may open at the same moment: some for all of them, and some for each thread. */
 const sparedFiles = 16;
 const filesPerThread = 4;
 

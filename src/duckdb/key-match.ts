@@ -17,10 +17,7 @@ export interface KeyTable {
   readonly columns: readonly KeyColumn[];
 }
 
-/**
- * Loads keys into a table. Returns the index of the first key that is no value of its column's type; undefined: all
- * are.
- */
+/** Loads keys into a table. Returns the index of the first that is no value of its column's type; undefined: none. */
 export async function loadKeys(
   { connection, columns }: KeyTable,
   keys: readonly (readonly string[])[],

@@ -53,7 +53,6 @@ export async function loadRows(
   return columns[side];
 }
 
-/** Fills a table with the rows of queries, in place of what was in it. */
 async function fill(connection: DuckDBConnection, table: string, queries: AsyncIterable<string>): Promise<void> {
   let verb = `CREATE OR REPLACE TEMP TABLE ${table} AS`;
   for await (const sql of queries) {
@@ -324,13 +323,9 @@ export async function sharedKey(join: RowJoin, key: readonly string[]): Promise<
   );
 }
 
-/**
- * What is joined at once, in memory limits, of both tables together. DuckDB joins what does not fit in memory, but fails
- * where it is some twenty times as much.
- */
+/** In memory limits, of both tables. DuckDB joins what does not fit, but fails where it is some twenty times that. */
 const limitsAtOnce = 4;
 
-/** Returns in how many passes the tables of a DuckDB are joined, each over the keys with some of the hashes. */
 async function countPasses(connection: DuckDBConnection, memoryBytes: number): Promise<number> {
   const result = await connection.runAndReadAll(
     "SELECT sum(memory_usage_bytes + temporary_storage_bytes)::DOUBLE FROM duckdb_memory()",
@@ -345,10 +340,7 @@ function isInPass(keys: readonly string[], pass: number, passes: number): string
   return passes === 1 ? "true" : `hash(${keys.join(", ")}, 0) % ${passes} = ${pass}`;
 }
 
-/**
- * SQL for the keys that are several times among rows. Groups of hashes take less memory than groups of keys: keys are
- * grouped only where a hash is several times there.
- */
+/** Groups of hashes take less memory than groups of keys: keys are grouped only where a hash is several times there. */
 function repeatedKeys(keys: readonly string[], rows: string): string {
   const [list, hash] = [keys.join(", "), `hash(${keys.join(", ")})`];
   return `SELECT ${list} FROM ${rows} WHERE ${hash} IN (SELECT ${hash} FROM ${rows} GROUP BY ${hash} HAVING count(*) > 1)

@@ -11,7 +11,6 @@ interface TypedColumn {
   readonly type: ColumnType;
 }
 
-/** The columns of stored rows: the key, the predictions, then the hash. */
 interface StoredColumns {
   readonly key: readonly TypedColumn[];
   readonly outputs: readonly TypedColumn[];
@@ -91,7 +90,6 @@ interface ReadColumn {
   readonly column: Column;
 }
 
-/** The rows that have a value in each column. */
 function withoutNulls(
   read: readonly ReadColumn[],
   rowCount: number,

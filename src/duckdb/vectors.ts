@@ -386,7 +386,6 @@ export async function appendRows(connection: DuckDBConnection, table: string, ro
   appender.closeSync();
 }
 
-/** DuckDB's types of scalars by their names in SQL. */
 const scalars = new Map<string, DuckDBType>(
   // biome-ignore format: one list
   [

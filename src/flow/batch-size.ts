@@ -10,9 +10,7 @@ import { JobError } from "../base/errors.js";
 
 interface Measuring {
   readonly engine: Engine;
-  /** Rows that will be scored. */
   readonly rows: number;
-  /** `engine.batch_size` */
   readonly batchSize: JobSpec["engine"]["batch_size"];
 }
 
@@ -115,7 +113,6 @@ export function treesText(state: TreesState): string | null {
 
 /** The largest batch that the device is known to have memory for. It never grows. */
 export interface BatchLimit {
-  /** Rows of a batch, at most. */
   readonly rows: number;
   /** Called before a batch goes to the engine; `exceeded` takes what it returns. */
   begin(rows: number): BegunBatch;
@@ -128,7 +125,6 @@ export interface BatchLimit {
 
 interface BegunBatch {
   readonly rows: number;
-  /** How often the engine had been renewed. */
   readonly renewals: number;
 }
 
@@ -219,7 +215,6 @@ export function sizeWithin(batchLimit: Pick<BatchLimit, "rows">, sizer: BatchSiz
 
 /** Says how many rows a batch has. */
 export interface BatchSizer {
-  /** Rows of the next batch. */
   readonly rows: number;
   /** What a batch of so many rows took inside the engine, in milliseconds. */
   took(rows: number, ms: number): void;
@@ -248,7 +243,6 @@ interface MeasuringOptions {
   readonly start: number;
   /** The largest size. It is used itself if it is less than the smallest size to try. */
   readonly limit: number;
-  /** Called once, with the fastest. */
   readonly onSettled: (rows: number) => void;
 }
 

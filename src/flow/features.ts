@@ -16,7 +16,7 @@ import {
 import { tensorElement } from "../columns/tensor.js";
 import type { RecordBatch } from "../columns/types.js";
 import type { ElementType } from "../columns/values.js";
-import type { ScoredBatch } from "./pack/packer.js";
+import type { ReadBatch } from "./pack/packer.js";
 import type { BatchRows } from "./pack/input-target.js";
 import { firstAtLeast } from "./pack/select-rows.js";
 import type { Plan } from "../run/plan/plan.js";
@@ -130,7 +130,6 @@ function elementIn(dtype: NumericTensorType): ElementType {
 /** The facts that a worker needs to profile the features of a shard. */
 export interface ShardFeatures {
   readonly plan: FeaturePlan;
-  /** The number of the shard's first row in the run. */
   readonly firstRow: number;
 }
 
@@ -156,15 +155,13 @@ export function batchFeatures(
 }
 
 interface ReadRows {
-  readonly batch: ScoredBatch;
+  readonly batch: ReadBatch;
   readonly range: Pick<BatchRows, "from" | "to">;
   /** The number in the run of the first row that was read for the batch. */
   readonly firstRow: number;
 }
 
-/**
- * Adds the features of a batch's rows to the span's profiles. Workers have already measured the rows that they scored.
- */
+/** Adds a batch's features to the span's profiles. Workers have already measured the rows that they scored. */
 export function takeFeatures(
   plan: FeaturePlan | undefined,
   { features }: Pick<OpenSpan, "features">,

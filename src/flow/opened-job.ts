@@ -1,4 +1,6 @@
+import type { ComparedDay } from "../checks/checks.js";
 import type { Aggregates } from "../checks/profile/profile.js";
+import type { RunProfile } from "../checks/profile/run-profile.js";
 import type { Agreement, JoinRequest } from "../checks/agreement.js";
 import type { Evaluated, EvaluationRequest } from "../checks/evaluation.js";
 import type { Column, ColumnType, OutputRows, SourceColumn } from "../columns/types.js";
@@ -8,7 +10,7 @@ import type { FoundModel, Model, ModelPin, TokenizerFile } from "../models/place
 import { JobError, reworded } from "../base/errors.js";
 import type { MemoryBudget } from "../base/memory-budget.js";
 import type { ListedShard } from "../run/plan/compare.js";
-import type { Changes, PinnedTokenizer, RunId } from "../run/plan/plan.js";
+import type { Changes, PinnedTokenizer, PlannedDay, RunId } from "../run/plan/plan.js";
 import type { AttemptRecord } from "../report/attempt-record.js";
 import type { Progress } from "../report/progress.js";
 import type { Sink } from "../targets/target.js";
@@ -143,6 +145,10 @@ export interface ChainPosition extends Pick<Changes, "from"> {
   readonly to: string | null;
   /** Stores that the run reads up to a position. Returns what is stored: another attempt may have been first. */
   claim(to: string, by: { readonly at: string; readonly writer: string }): Promise<Pick<Changes, "from" | "to">>;
+  /** What the run is judged with, if it is planned at this time. undefined: with nothing. */
+  planDay(at: Date): Promise<PlannedDay | undefined>;
+  /** The rows of the day so far, with those of the run, and those of earlier days until the same time. */
+  readDay(planned: PlannedDay, own: RunProfile): Promise<ComparedDay>;
   /** All rows, in place of a range that cannot be read any more. @throws JobError USAGE where rows of earlier runs stay */
   whole(sink: Pick<Sink, "planTarget" | "target">): ChainPosition;
 }
@@ -231,7 +237,6 @@ interface NamedType {
   readonly type: ColumnType;
 }
 
-/** Rows of an earlier run, as they are stored. */
 interface StoredPiece {
   readonly rowCount: number;
   readonly keys: readonly Column[];
@@ -242,7 +247,6 @@ interface StoredPiece {
 
 /** Reads the rows of an earlier run once. */
 export interface StoredRowsReader extends AsyncDisposable {
-  /** The number of rows. */
   readonly rowCount: number;
   /** Yields all rows but those with a NULL. @throws Error when other than `rowCount` rows came */
   all(): AsyncGenerator<StoredPiece>;

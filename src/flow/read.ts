@@ -1,5 +1,5 @@
 import { type Projection, valuesPerRow } from "../models/binding/contract.js";
-import type { ScoredBatch } from "./pack/packer.js";
+import type { ReadBatch } from "./pack/packer.js";
 import { rowsRead } from "./pack/select-rows.js";
 import type { RowRange } from "../columns/types.js";
 import type { ByteRange, Decoder, SliceRequest, SliceWindow } from "../formats/format.js";
@@ -10,12 +10,19 @@ import type { OpenShard, Source } from "../sources/source.js";
 import { awaitedLater, createCondition, createEvent, ifOpened, settled } from "../base/promises.js";
 import type { Slice } from "../run/plan/plan.js";
 
+/*
+ * Rows on their way: a range of rows of the run is cut into slices of shards; slices that are read together are a window; a
+ * format cuts a slice into units, which threads read one at a time and give as pieces (of columns); pieces are packed into
+ * batches for the model. Rows that are committed together are a span, whose file is a part; one that is too large for memory
+ * is written piece by piece.
+ */
+
 /** Decoded rows of the run. */
 export interface DecodedRows {
   /** The run's number of the batch's first row. */
   readonly rowStart: number;
   /** Holds until the next piece is asked for. */
-  readonly batch: ScoredBatch;
+  readonly batch: ReadBatch;
   /** The shards that one query reads; the batch comes from some of them. */
   readonly shards: readonly OpenShard[];
 }
@@ -110,9 +117,7 @@ export async function* readRanges(tools: ReadRangesOptions, ranges: readonly Row
   }
 }
 
-/** Starts windows before their turn. */
 interface Ahead {
-  /** Takes the next window; undefined: there is none. */
   take(): Promise<OpenWindow | undefined>;
   /** Begins as many as there are threads that score. */
   fill(): void;
@@ -183,11 +188,9 @@ interface OpenWindow {
   readonly there: Promise<void>;
   /** The first piece, whose decoding has begun. */
   readonly first: Promise<IteratorResult<DecodedRows>>;
-  /** The pieces after the first one. */
   readonly pieces: AsyncGenerator<DecodedRows>;
   /** Settled when the threads that decode know of all its rows, or will not. Never rejects. */
   readonly queued: Promise<unknown>;
-  /** Tells the window that nearly all rows before it were read. */
   isNear(): void;
   close(): Promise<void>;
 }
@@ -384,7 +387,7 @@ interface CutWindow {
   readonly opened: readonly OpenShard[];
 }
 
-/** The row after a slice that begins at `row`: rows of a window are numbered on from its first. */
+/** Rows of a window are numbered on from its first. */
 function rowAfter(row: number, { slice, rowStart }: SliceOfRun): number {
   if (rowStart !== row) {
     throw new Error(`a window at row ${row} of the run continues with row ${rowStart}`);
@@ -392,7 +395,7 @@ function rowAfter(row: number, { slice, rowStart }: SliceOfRun): number {
   return row + slice.rowEnd - slice.rowStart;
 }
 
-/** Cuts a group. Where one of its shards cannot be opened, each is a window of its own, so that the shards before it are read. */
+/** Where one of its shards cannot be opened, each is a window of its own, so that the shards before it are read. */
 async function cutGroup(tools: WindowOptions, slices: readonly SliceOfRun[]): Promise<CutWindow[]> {
   const [only, ...others] = slices;
   if (only !== undefined && others.length === 0) {

@@ -31,7 +31,6 @@ export interface RejectOptions {
   readonly nullFeatures?: Pick<NullFeatures, "nulls" | "rows"> | undefined;
 }
 
-/** Rows of one query for their values. */
 const rowsPerQuery = 1000;
 
 /** Describes faults with their shard, row and values, which are read again: packed rows no longer have them. */
@@ -133,7 +132,6 @@ function reasonOf({ reason }: RowFault, value: string | null): RejectReason {
   }
 }
 
-/** The error that one fault is where bad rows end the run. */
 async function badRowError(tools: RejectOptions, fault: RowFault): Promise<Error> {
   const [rejected] = await describeFaults(tools, [fault]);
   if (rejected === undefined) {
@@ -152,7 +150,6 @@ async function badRowError(tools: RejectOptions, fault: RowFault): Promise<Error
   return explainRow({ ...rejected, value: `${said}${values}` }, opened.name, tools);
 }
 
-/** Adds the last rejected row to the error that ends a run for too many rejected rows. */
 async function withRow(tools: RejectOptions, error: unknown, fault: RowFault): Promise<unknown> {
   if (!(error instanceof JobError)) {
     return error;
@@ -195,7 +192,6 @@ export function nullRowsText(nulls: number, rows: number): string {
   return nulls === rows ? `all ${count(rows, "row")}` : `${showCount(nulls)} of ${count(rows, "row")}`;
 }
 
-/** The key of the spec that holds the expression. */
 function expressionKey({ expressions }: Contract, name: string | null): string {
   const expression = expressions?.list.find((one) => one.name === name);
   return expression?.kind === "where" ? "input.where" : `input.columns.${name}`;
@@ -296,7 +292,6 @@ export function runRejectLimit(
   return { limit, rows, already, shownBy: "`infer-batch rejects` shows the rows of committed spans" };
 }
 
-/** Counts rejected rows against `max_rejects`. */
 interface RejectBudget {
   readonly count: number;
   /** @throws JobError TOO_MANY_REJECTS */
@@ -306,7 +301,6 @@ interface RejectBudget {
 export interface RejectLimit {
   /** A count, or a percentage of the rows ("0.1%"). */
   readonly limit: number | string;
-  /** The number of all rows of the run. */
   readonly rows: number;
   /** The number of rows that earlier attempts rejected. */
   readonly already: number;

@@ -17,7 +17,7 @@ import {
   type FeatureBatch,
   type Packer,
   type Predictions,
-  type ScoredBatch,
+  type ReadBatch,
   createPacker,
   sliceBatch,
   sliceRows,
@@ -144,11 +144,9 @@ interface PieceOptions {
   readonly sizer: BatchSizer;
   readonly batchLimit: BatchLimit;
   readonly target: SpanTarget;
-  /** Commits under way at once. */
   readonly commits: number;
   /** Returns the span that a row belongs to. A piece without rows has a span of its own. */
   readonly spanOf: (row: number) => Span;
-  /** The lineage of rows that are completed now. */
   readonly lineage: () => Lineage;
   readonly rejects: RejectOptions;
   /** Called once for each rejected row; throws when there are too many. undefined: the first bad row ends the run. */
@@ -238,6 +236,7 @@ export async function scorePieces(
       const { range, filtered } = open.take(batch, { from, to, row: rowStart + from });
       takeFeatures(features, open, { batch, range, firstRow: rowStart });
       const reused = reusedIn(open);
+      // Without predictions: a thread met a bad row, which is found again here and set aside, or no thread has the model.
       if (batch.predictions === undefined) {
         for (const full of packer.push(batch, range)) {
           sinceMs = stages.took("pack", sinceMs);
@@ -282,7 +281,7 @@ export async function scorePieces(
     await pipeline.drained();
     stages.took("wait", sinceMs);
   } catch (error) {
-    // What is under way ends by itself: threads are never torn down inside the model, nor a part half published.
+    // What is under way ends by itself: threads are never torn down inside the model, nor a part half written.
     await pipeline.settled();
     throw error instanceof PendingFault
       ? await faultError({ ...rejects, nullFeatures: record.nullFeatures }, error)
@@ -290,7 +289,6 @@ export async function scorePieces(
   }
 }
 
-/** Rows so far that take stored predictions. */
 function reusedIn({ reuse }: OpenSpan): number {
   return reuse === undefined ? 0 : reuse.rowCount - reuse.scoredCount;
 }
@@ -300,7 +298,7 @@ interface SpanPipeline {
   /** Scores a batch into its span, once fewer batches than the bound are under way. */
   score(open: OpenSpan, batch: FeatureBatch): Promise<void>;
   /** Puts rows of a batch that was scored already into their span. */
-  take(open: OpenSpan, batch: ScoredBatch, rows: BatchRows): void;
+  take(open: OpenSpan, batch: ReadBatch, rows: BatchRows): void;
   /**
    * Has the target encode a piece of a span after the piece's last batch, which frees its memory. Returns what the next
    * piece of the span must know.
@@ -397,7 +395,7 @@ export function createSpanPipeline(
       totals,
     };
   };
-  const publish = async (open: OpenSpan): Promise<void> => {
+  const commitSpan = async (open: OpenSpan): Promise<void> => {
     const { span, scored } = open;
     await Promise.all(open.predictions);
     let sinceMs = stages.nowMs();
@@ -451,7 +449,7 @@ export function createSpanPipeline(
       return totals;
     },
     async commit(open) {
-      await commits.start(() => publish(open));
+      await commits.start(() => commitSpan(open));
     },
     drained: () => commits.drained(),
     async settled() {
@@ -471,7 +469,7 @@ function providerOf({ provider }: Engine, { byTrees, byRuntime }: ScoredRows): s
 
 type PredictedRows = Parameters<OpenSpan["rows"]["predict"]>[1];
 
-/** Some rows of a call of the model. Tensors that are not as long as the batch stay, to be refused. */
+/** Tensors that are not as long as the batch stay, to be refused. */
 function rowsOfCall(
   call: Predictions,
   { first, last, rowStart }: { readonly first: number; readonly last: number; readonly rowStart: number },
@@ -486,10 +484,7 @@ function rowsOfCall(
       ];
 }
 
-/**
- * Takes rows that a worker has hashed, and scored as far as they take no stored prediction. Returns which rows of those
- * that were scored these are.
- */
+/** Scored as far as they take no stored prediction. Returns which rows of those that were scored these are. */
 function takeHashed({ reuse }: OpenSpan, hashed: HashedUnit, { from, to }: BatchRows): BatchRows {
   if (reuse === undefined) {
     throw new RangeError("hashes of rows came for a span that takes none");
@@ -582,7 +577,6 @@ async function scoreHalves(tools: BatchOptions, batch: FeatureBatch, inputs: rea
   }
 }
 
-/** The tensors of a response, by the names that were asked for. */
 function tensorsByName(names: readonly string[], tensors: readonly Tensor[]): ReadonlyMap<string, Tensor> {
   const found = new Map<string, Tensor>();
   for (const [index, name] of names.entries()) {

@@ -164,16 +164,13 @@ function rowsBetween({ selection }: RecordBatch, { from, to }: BatchRows): { fro
 }
 
 interface RowNumbers {
-  /** Rows so far. */
   readonly count: number;
   add(batch: RecordBatch, range: BatchRows, read: BatchRows): void;
-  /** Converts a row's number in the piece to the run's number. */
   inRun(this: void, row: number): number;
-  /** Converts the run's number of a row to its number in the piece. */
   inPiece(row: number): number;
 }
 
-/** Maps rows of a piece to rows of the run. The numbers differ only by an offset while no row was filtered out. */
+/** The numbers differ only by an offset while no row was filtered out. */
 function rowNumbers({ rowStart, rowEnd }: RowRange): RowNumbers {
   let offsets: Uint32Array | undefined;
   let count = 0;
@@ -231,7 +228,6 @@ export interface SpanRows {
 
 interface SpanRowsOptions {
   readonly contract: Contract;
-  /** Rows of the run. */
   readonly span: RowRange;
   /** A prediction is NaN or infinite, or the model fails; throws to end the run, or rejects the row. */
   readonly onFault: (fault: RowFault) => void;
@@ -374,7 +370,7 @@ function countOf(flags: Uint8Array): number {
   return count;
 }
 
-/** Refuses a row that comes twice: a span needs each of its rows exactly once. */
+/** A span needs each of its rows exactly once. */
 function markOnce(seen: Uint8Array, at: number, rowCount: number): void {
   if (at < 0 || at + rowCount > seen.length || seen.subarray(at, at + rowCount).includes(1)) {
     throw new RangeError(`rows ${at} to ${at + rowCount} of a span of ${seen.length} came twice or are not of it`);
@@ -395,7 +391,7 @@ function valuesOf(
   return { tensor, width: checkShape(binding, tensor, packedRows), element };
 }
 
-/** Checks that a tensor has the shape and type of its binding; returns how many values it has for each row. */
+/** Returns how many values the tensor has for each row. */
 function checkShape(binding: OutputBinding, tensor: Tensor, packedRows: number): number {
   const [rows, width = 1, ...others] = tensor.dims;
   const wanted =

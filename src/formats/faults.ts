@@ -15,10 +15,7 @@ interface LargeData {
   readonly remedy: string;
 }
 
-/**
- * The error for data that must be held as a whole and does not fit the memory budget. It is no transient error (75):
- * another attempt with the same budget ends in the same way.
- */
+/** For data that must be held as a whole. It is no transient error (75): another attempt with the budget fails, too. */
 export function tooLarge(
   place: string,
   { bytes }: Pick<MemoryBudget, "bytes">,

@@ -148,10 +148,7 @@ export interface StreamedBatch {
   release(): void;
 }
 
-/**
- * Neighbouring rows of one shard that a worker reads on its own. It is sent to the worker as it is, with all that the
- * reader of its format needs in addition.
- */
+/** Neighbouring rows of a shard that a worker reads on its own: sent as it is, with what its format's reader needs. */
 export interface Unit {
   readonly format: "parquet" | "arrow";
   /** [rowStart, rowEnd) of the shard. */
@@ -219,7 +216,6 @@ export interface ShardQuestions {
    */
   mayKeep(request: {
     readonly text: string;
-    /** The partitions' columns. */
     readonly columns: readonly SourceColumn[];
     readonly partitions: readonly Partitions[];
   }): Promise<readonly boolean[]>;
@@ -233,10 +229,7 @@ export interface ShardQuestions {
 
 /** Turns shards into record batches. */
 export interface Decoder extends ShardQuestions, AsyncDisposable {
-  /**
-   * Footers only, in the order given, at most some at a time.
-   * @throws JobError SHARD_CORRUPT naming the file
-   */
+  /** Footers only, in the order given, at most some at a time. @throws JobError SHARD_CORRUPT naming the file */
   footers(files: readonly ShardFile[]): AsyncIterable<ShardFooter>;
   /**
    * Cuts a slice of a file that is not all there into windows of neighbouring rows, in order: each of as many bytes

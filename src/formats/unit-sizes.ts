@@ -2,10 +2,7 @@ import type { UnitSharing } from "./format.js";
 import { decodedRowBytes } from "../models/binding/row-bytes.js";
 import type { Projection } from "../models/binding/contract.js";
 
-/**
- * The number of units into which each worker's part of the remaining rows is divided, so that no worker is left with
- * much when the others are done.
- */
+/** Each worker's part of the remaining rows is divided, so that none is left with much when the others are done. */
 const unitsPerWorker = 4;
 /** The fewest rows of a unit. A smaller unit would cost more than its message. */
 const leastRows = 1024;

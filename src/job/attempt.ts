@@ -19,7 +19,6 @@ export interface AttemptServices {
 
 /** What opens the adapters of a spec. */
 export interface Tools extends AttemptServices {
-  /** The folder of the spec. */
   readonly folder: string;
 }
 

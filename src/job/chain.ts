@@ -6,7 +6,8 @@ import { sha256Of } from "../base/sha256.js";
 import { lastLink, lastOrNone, linkAfter, linkOf, type LinkedRun, storeLink, type StoredLink } from "../run/chain.js";
 import { replacedBy } from "../run/lifecycle/published-run.js";
 import { runIdOf } from "../run/plan/identity.js";
-import type { Sink } from "../targets/target.js";
+import type { Ledger } from "../stores/ledger.js";
+import type { RunSink, Sink } from "../targets/target.js";
 import { attemptServices } from "./attempt.js";
 import { runParam } from "./jobfile/job-spec.js";
 import { type LoadedSpec, specOfRun } from "./jobfile/load.js";
@@ -66,7 +67,7 @@ export async function ofNextRun(loaded: LoadedSpec, specPath: string, attempt: C
   if (last === undefined) {
     return runOf(loaded, specPath, attempt, { run: 1, from: null, to: null });
   }
-  const next = await runAfter(loaded, specPath, attempt, last);
+  const next = await runAfter(loaded, specPath, attempt, last, sink.ledger);
   if (next === undefined) {
     return runOf(loaded, specPath, attempt, last);
   }
@@ -77,18 +78,26 @@ export async function ofNextRun(loaded: LoadedSpec, specPath: string, attempt: C
   return runOf(loaded, specPath, attempt, next);
 }
 
-/** The run that comes after another one; undefined: that one goes on. A damaged one does, too: `runJob` reports or replaces it. */
+/** The run that comes after another one, whose chain has this ledger; undefined: that one goes on. A damaged one does, too: `runJob` reports or replaces it. */
 async function runAfter(
   loaded: LoadedSpec,
   specPath: string,
   attempt: ChainAttempt,
   last: StoredLink,
+  ledger: Ledger,
 ): Promise<LinkedRun | undefined> {
   const own = specOfRun(wholeOf(loaded), last.run);
   await using sink = await openTarget(own, specPath, attempt);
   const { name, params } = own.spec;
+  const whenOver = async (run: RunSink): Promise<void> => {
+    if (attempt.tidies) {
+      await run.finish(); // of an attempt that was killed after it was over
+      const { storeDay } = await import("../run/day.js");
+      await storeDay(ledger, idOf(loaded), last, { run, decisions: sink.ledger });
+    }
+  };
   const next = await orError(
-    () => linkAfter(sink, runIdOf(name, params, sha256Of), { last, tidies: attempt.tidies }),
+    () => linkAfter(sink, runIdOf(name, params, sha256Of), { last, whenOver }),
     ({ damage }) => damage !== undefined,
   );
   return next instanceof JobError ? undefined : next;
@@ -107,9 +116,9 @@ async function askedRun(
   if (link === undefined) {
     throw new JobError("USAGE", `${doing}: there are ${last}`, { hint });
   }
-  if (attempt.newRun && (await runAfter(loaded, specPath, attempt, link)) !== undefined) {
+  if (attempt.newRun && (await runAfter(loaded, specPath, attempt, link, sink.ledger)) !== undefined) {
     throw new JobError("USAGE", `${doing}: it is over, and its rows would be scored a second time`, {
-      hint: `${hint}; --new-run then scores the whole table`,
+      hint: `${hint}; --new-run then scores the whole table, and wants --allow-duplicates unless mode is upsert`,
     });
   }
   return runOf(loaded, specPath, attempt, link);
@@ -119,7 +128,19 @@ function runOf(loaded: LoadedSpec, specPath: string, attempt: ChainAttempt, link
   const { run, from, to } = link;
   const whole: ChainPosition["whole"] = (sink) => {
     refuseTwice(loaded, sink, attempt, link);
-    return { from: null, to: null, claim: (upTo) => Promise.resolve({ from: null, to: upTo }), whole };
+    return {
+      from: null,
+      to: null,
+      claim: (upTo) => Promise.resolve({ from: null, to: upTo }),
+      planDay: () => Promise.resolve(undefined),
+      readDay,
+      whole,
+    };
+  };
+  const readDay: ChainPosition["readDay"] = async (planned, own) => {
+    const days = await import("../run/day.js");
+    await using sink = await openTarget(wholeOf(loaded), specPath, attempt);
+    return await days.readDay(sink.ledger, idOf(loaded), planned, own);
   };
   return {
     loaded: loaded.chain?.run === run ? loaded : specOfRun(loaded, run),
@@ -130,6 +151,15 @@ function runOf(loaded: LoadedSpec, specPath: string, attempt: ChainAttempt, link
         await using sink = await openTarget(wholeOf(loaded), specPath, attempt);
         return await storeLink(sink.ledger, idOf(loaded), { run, from, to: upTo }, by);
       },
+      async planDay(at) {
+        if (from === null) {
+          return undefined;
+        }
+        const days = await import("../run/day.js");
+        await using sink = await openTarget(wholeOf(loaded), specPath, attempt);
+        return await days.planDay(sink.ledger, idOf(loaded), { run, at });
+      },
+      readDay,
       whole,
     },
   };

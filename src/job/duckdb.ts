@@ -97,10 +97,9 @@ const tableHint =
 
 const comparing = "comparing the rows";
 
-/** Errors of DuckDB that are those of the files. */
 const ofFiles = /^(IO|Invalid Input|Invalid|Conversion|Binder) Error/;
 
-/** Runs `work`; an error of DuckDB is reported as one of the files, the memory or the disk. */
+/** An error of DuckDB is reported as one of the files, the memory or the disk. */
 async function guarded<T>(work: () => Promise<T>, badRowsHint = fileHint): Promise<T> {
   try {
     return await work();
@@ -176,7 +175,6 @@ function wordsOf({ data: { buffer, byteOffset, length } }: FixedColumn): Int32Ar
   return new Int32Array(buffer, byteOffset, length * 2);
 }
 
-/** What DuckDB says where it reaches a limit of the machine. */
 const limits = [
   {
     said: /^Out of Memory Error/,
@@ -186,7 +184,6 @@ const limits = [
   { said: /^IO Error.*(No space|write)/i, code: "DISK", hint: "set TMPDIR to a folder with more free space" },
 ] as const;
 
-/** The error to report where a DuckDB ran out of memory or disk; undefined for other errors. */
 function limitError(error: unknown, doing: string): JobError | undefined {
   const said = firstLine(messageOf(error));
   if (error instanceof StreamEndedError) {

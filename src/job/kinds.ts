@@ -71,7 +71,6 @@ import type { OutputPattern } from "./jobfile/fill-document.js";
  * `served-models.ts`, readers of units in `threads/serve-units.ts`, checks in `checks/checks.ts`, commands in `cli/program.ts`.
  */
 
-/** The targets, by their keys in `output`. */
 const targets: { readonly [Key in keyof TargetSpecs]-?: TargetKind<NonNullable<TargetSpecs[Key]>> } = {
   parquet: { name: ({ path }) => path, open: openParquet, load: () => import("../targets/parquet/part-file.js") },
   delta: { name: ({ path }) => path, open: openDelta, load: () => import("../targets/parquet/part-file.js") },
@@ -86,7 +85,7 @@ const afterwards: { readonly [Key in keyof PublishSpec]-?: OpenAfter<NonNullable
 
 type OpenAfter<Spec> = (spec: Spec, tools: AfterTools) => Promise<After>;
 
-/** Where models come from. The first one that owns a URI resolves it. */
+/** The first one that owns a URI resolves it. */
 const places: readonly PlaceKind[] = [
   { owns: isObjectUri, open: openObjectModels },
   { owns: isHttpUri, open: openHttpModels },
@@ -95,7 +94,6 @@ const places: readonly PlaceKind[] = [
   { owns: () => true, open: (_model, { folder, kind }) => Promise.resolve(fileModels(folder, kind?.open)) },
 ];
 
-/** The formats of shards, by their names in `input.format`. */
 const formats: { readonly [Name in NonNullable<InputSpec["format"]>]: (options: ParquetOptions) => Promise<Decoder> } =
   {
     async parquet(options) {
@@ -109,7 +107,6 @@ const formats: { readonly [Name in NonNullable<InputSpec["format"]>]: (options: 
   };
 
 interface TargetKind<Spec> {
-  /** Names the target in reports. */
   readonly name: (spec: Spec) => string;
   readonly open: (spec: Spec, options: TargetOptions) => Promise<Sink>;
   /** Loads what the first span needs. */
@@ -121,7 +118,6 @@ interface PlaceKind {
   readonly open: (model: ModelPlace, options: ModelOptions) => Promise<ModelSource>;
 }
 
-/** What opens the source of a spec. */
 interface SourceTools extends Tools {
   readonly where: LoadedSpec["where"];
 }
@@ -162,16 +158,12 @@ export async function openSource(
   return await ofTable(files.source, input, isObjectUri(table) ? files.spool : resolve(options.folder, table));
 }
 
-/** A source of files, and the folder that those of a store are fetched into. */
 interface OpenFiles {
   readonly source: Source;
   readonly spool: string;
 }
 
-/**
- * Opens the disk, and the store that one of the files is in.
- * @param credentials for S3; undefined: those of the environment
- */
+/** @param credentials for S3; undefined: those of the environment */
 async function openFiles(
   uris: readonly string[],
   input: InputSpec,
@@ -198,7 +190,7 @@ async function openFiles(
   return { source: combineSources({ disk, objects }), spool: spool.folder };
 }
 
-/** The source of a table's rows that a catalog has. Its files are in a store that the catalog names, or on this machine. */
+/** The files of a table are in a store that the catalog names, or on this machine. */
 async function ofCatalog(
   catalog: CatalogSpec,
   input: InputSpec,
@@ -232,7 +224,7 @@ async function ofCatalog(
   });
 }
 
-/** The source of a table's rows, where the spec names one. @param folder in which files are when they are read */
+/** @param folder in which files are when they are read */
 async function ofTable(files: Source, { table, at = "latest" }: InputSpec, folder: string): Promise<Source> {
   if (table === undefined) {
     return files;
@@ -274,7 +266,7 @@ async function openStore(
   return await openStoreAt(place, requests, credentials);
 }
 
-/** Identifies the store that `uri` is in: its URL; empty for the one of AWS, Google or Azure. */
+/** Its URL; empty for the one of AWS, Google or Azure. */
 function urlOfStore(uri: string, { endpoint }: StoreSpec): string {
   return storeUrl({ scheme: parseObjectUri(uri).scheme, settings: { endpoint } });
 }
@@ -364,7 +356,7 @@ async function openInPostgres(postgres: PostgresOutputSpec, options: SinkOptions
 
 const urlKey = ["output", "postgres", "url"];
 
-/** Reads URL and password as they are now. @throws JobError as `readSecret` */
+/** As they are now. @throws JobError as `readSecret` */
 async function secretsOf({ url, password }: PostgresOutputSpec, { folder, where }: SinkOptions): Promise<Secrets> {
   return {
     url: await readSecret(url, { folder, key: where(urlKey) }),
@@ -379,7 +371,7 @@ async function openParquet(parquet: ParquetOutputSpec, options: SinkOptions): Pr
   return openParquetSink({ ...(await filesAt(parquet, options, parquet.path)), ...inFolder });
 }
 
-/** Opens a Delta table. Each run has a folder in that of the table, whose name starts with its dates. */
+/** Each run has a folder in that of the table, whose name starts with its dates. */
 async function openDelta(delta: DeltaOutputSpec, options: TargetOptions): Promise<Sink> {
   const { openDeltaSink } = await import("../targets/delta.js");
   const { path, mode, create, partition } = delta;
@@ -403,7 +395,6 @@ async function openDelta(delta: DeltaOutputSpec, options: TargetOptions): Promis
   });
 }
 
-/** Opens an Iceberg table of a catalog, which says where its folder is. */
 async function openIceberg(iceberg: IcebergOutputSpec, options: TargetOptions): Promise<Sink> {
   const { openCatalogTable } = await import("./catalog.js");
   const { credentialsOf, storeName } = await import("../sources/lake/source.js");
@@ -567,7 +558,7 @@ function spoolOf({ folder, writer, isDead }: SinkOptions, use: Spool["use"], pat
   return openSpool({ root: spoolRoot(folder, path), writer, use, isDead, maxBytes: Number.POSITIVE_INFINITY });
 }
 
-/** Opens a DuckDB for the keys of all rows of a run: what does not fit in memory goes to a spool. */
+/** What does not fit in memory goes to a spool. */
 function keyDuckDb({ folder, writer, isDead, cores, memory }: SinkOptions, parts: string): OpenKeyDuckDb {
   return async () => {
     const root = spoolRoot(folder, undefined);
@@ -593,7 +584,7 @@ function patternsOf(
   return { job: segmentPatterns(segmentsOf(job)), series: segmentPatterns(segmentsOf(series)) };
 }
 
-/** Turns the segments of a path into names, or into a `RegExp` where a param is part of the name. */
+/** A `RegExp` where a param is part of the name. */
 function segmentPatterns(segments: readonly string[]): (string | RegExp)[] {
   return segments.map((segment) =>
     segment.includes(anyValue) ? new RegExp(`^${segment.split(anyValue).map(escapeRegExp).join(".*")}$`) : segment,
@@ -610,10 +601,7 @@ export function shortPath(path: string): string {
   return short !== "" && !short.startsWith("..") && !isAbsolute(short) ? short : path;
 }
 
-/**
- * Returns how many threads and how much memory DuckDB uses to encode parts, which are encoded side by side. With one
- * thread, the caller encodes the part itself and does not poll for another thread.
- */
+/** Parts are encoded side by side. With one thread, the caller encodes the part itself, without polling another. */
 function encodingOptions({ cores, memory }: SinkOptions): Pick<DuckDbOptions, "threads" | "memoryBytes"> {
   return { threads: Math.max(1, Math.floor(cores / commitConcurrency)), memoryBytes: memory.duckDbBytes };
 }

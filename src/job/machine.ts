@@ -16,10 +16,7 @@ function readText(path: string): string | undefined {
 }
 
 const gib = 1024 ** 3;
-/**
- * What a process with one scoring thread needs; V8 and native libraries reserve far more than they use. Measured: 1.95
- * GiB.
- */
+/** Of one scoring thread. V8 and native libraries reserve far more than they use. Measured: 1.95 GiB. */
 const leastBytes = 2 * gib;
 /**
  * What a process needs without scoring threads, and what each adds. Measured: 1.95 GiB with 1, 3.9 with 4, 6.0 with 8,
@@ -105,7 +102,7 @@ interface ControlGroup {
   readonly folder: string;
 }
 
-/** Lists the groups that may limit a resource ("cpu", "memory"). Some of their folders may not exist. See cgroups(7). */
+/** Some of their folders may not exist. See cgroups(7). */
 function controlGroups(resource: string, read: ReadText): ControlGroup[] {
   return (read("/proc/self/cgroup") ?? "").split("\n").flatMap((line) => groupsOf(line, resource));
 }

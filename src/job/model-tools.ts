@@ -140,16 +140,11 @@ function earlierModels(spec: Pick<JobSpec, "model" | "engine">, options: ModelTo
   };
 }
 
-/** Whether a URI names a file of this machine. */
 function isFile(uri: string): boolean {
   return !isModelUri(uri) && !isHttpUri(uri);
 }
 
-/**
- * Returns the path of a spec's model.
- * @throws JobError USAGE if the model is on a server.
- * @param why the reason that a file is needed
- */
+/** Returns the path of a spec's model. @throws JobError USAGE if it is on a server. @param why a file is needed */
 export function requireModelPath(
   { model: { path } }: Pick<JobSpec, "model">,
   why: string,
@@ -196,7 +191,7 @@ export function openBatchLimitCache(log: Pick<Log, "debug">, folder = cacheFolde
   };
 }
 
-/** Returns the file of a limit. Another device, driver, library or model has another file. */
+/** Another device, driver, library or model has another file. */
 async function fileOf(folder: string, { modelSha256, device, rowBytes }: BatchLimitKey): Promise<string> {
   const memory = device === "cpu" ? String(totalmem()) : await identityOfGpus();
   const key = [modelSha256, device, rowBytes, memory, componentVersions["onnxruntime-node"] ?? ""];

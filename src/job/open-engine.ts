@@ -136,7 +136,7 @@ function warnOnce({ name }: ModelFile, log: Pick<Log, "warn">): (state: TreesSta
   };
 }
 
-/** Leaves out outputs that the job does not use: ONNX Runtime would compute their texts. */
+/** ONNX Runtime would compute the texts of outputs that the job does not use. */
 function neededTexts({ texts }: ModelFile, { outputs }: Pick<ModelSpec, "outputs">): TextTensors {
   if (outputs === undefined) {
     return texts;
@@ -174,7 +174,7 @@ async function whyMissing(
   return providerMissing({ doing, parts, message, machine, asked, advice, driverFailed });
 }
 
-/** Chooses sessions and threads. On CPUs each session has one thread, so that threads do not wait for each other. */
+/** On CPUs each session has one thread, so that threads do not wait for each other. */
 function layoutOf(
   model: ModelFile,
   need: EngineNeed,

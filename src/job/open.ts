@@ -57,7 +57,6 @@ interface OpeningOptions {
   readonly attempt?: AttemptOptions;
   /** Default: a record that is not reported. */
   readonly record?: AttemptRecord;
-  /** The folder that ONNX Runtime writes a profile of each session to. */
   readonly profileFolder?: string | undefined;
   readonly early?: EarlyThreads | undefined;
   /** Jobs that this process carries out at once: each takes its share of cores and memory. Default: 1. */
@@ -86,9 +85,7 @@ export async function openJob(
   return await openLoaded(await ofLastRun(await readSpec(specPath, options), specPath), specPath, parts);
 }
 
-/**
- * Opens the adapters of a spec that is already read. Its folder and the command line in messages come from `specPath`.
- */
+/** Opens the adapters of a spec that is already read. Its folder and command line in messages come from `specPath`. */
 export async function openLoaded(
   loaded: LoadedSpec,
   specPath: string,
@@ -308,7 +305,6 @@ function specOf({ challenger, checks: _checks, reuse: _reuse, ...job }: JobSpec)
   };
 }
 
-/** How the job is opened that scores the same rows with the challenger of a spec. */
 function secondJobOpener(spec: JobSpec, options: SinkOptions, tools: ModelToolsOptions): OpenedJob["openSecondJob"] {
   const own = specOf(spec);
   const { job, series } = runPattern(spec, options.outputPattern);

@@ -6,7 +6,6 @@ import { JobError } from "../base/errors.js";
 import { ProviderFault, shortFault } from "../models/onnx/faults.js";
 
 export interface MissingProvider {
-  /** The act that messages begin with. */
   readonly doing: string;
   /** The parts that the provider needs on this machine. */
   readonly parts: readonly Part[];

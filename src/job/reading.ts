@@ -58,10 +58,7 @@ function explained(
   return { code, found: `${found} (${errno})`, remedy: ofDisk ?? hint };
 }
 
-/**
- * Reads at most the first `limitBytes` of a file or pipe as text, also if it never ends, as `/dev/zero`.
- * @throws system errors
- */
+/** At most the first `limitBytes`, also of a file or pipe that never ends, as `/dev/zero`. */
 async function readStart(path: string, limitBytes: number): Promise<string> {
   await using file = await open(path);
   const bytes = Buffer.alloc(limitBytes);
@@ -136,10 +133,7 @@ export async function readSecret(
   return secret;
 }
 
-/**
- * Returns a secret that is sent in a header, as `readSecret`.
- * @throws JobError also SPEC_INVALID for one that no header can carry
- */
+/** As `readSecret`, for a header. @throws JobError also SPEC_INVALID for a secret that no header can carry */
 export async function readHeader(...[value, { folder, key }]: Parameters<typeof readSecret>): Promise<string> {
   const secret = await readSecret(value, { folder, key });
   if (!/^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?$/.test(secret)) {
@@ -224,7 +218,7 @@ async function likeNamed(path: string): Promise<string> {
   return specs.includes(base) ? "" : didYouMean(sameStem ?? base, specs);
 }
 
-/** Refuses a model or a file of rows, which some people give in place of a spec. @throws JobError SPEC_INVALID */
+/** A model or a file of rows, which some people give in place of a spec. */
 function requireText(path: string, text: string): string {
   const starts = { PAR1: "a Parquet file", ARROW1: "an Arrow file", "\b": "an ONNX model" }; // "\b": the number of its first field
   const [, what] = Object.entries(starts).find(([start]) => text.startsWith(start)) ?? [];

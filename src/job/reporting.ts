@@ -53,14 +53,12 @@ import { byChecks } from "../run/lifecycle/lifecycle.js";
 /** An attempt whose spec may name URLs to call. It is known as soon as its spec is read. */
 export interface CallContext {
   readonly loaded: Pick<LoadedSpec, "spec" | "where">;
-  /** The folder of the spec. */
   readonly folder: string;
   readonly record: AttemptRecord;
   readonly log: Log;
   readonly signal: AbortSignal;
 }
 
-/** The same, while it is carried out. */
 interface ReportingContext extends CallContext {
   /** Milliseconds since 1970. */
   readonly dateMs: () => number;
@@ -251,7 +249,7 @@ export function watchDeadline(context: DeadlineContext, { checkMs = everyMs } = 
   };
 }
 
-/** Warns, and makes the call of `report.on_late` if it is due. Returns how the call is made again, if it failed. */
+/** Returns how the call is made again, if it failed. */
 async function reportLate(context: DeadlineContext, lateness: Lateness): Promise<(() => Promise<boolean>) | undefined> {
   const { timezone, report } = context.loaded.spec;
   const { expectedEndMs } = lateness;
@@ -273,10 +271,7 @@ async function reportLate(context: DeadlineContext, lateness: Lateness): Promise
 const recordMs = 5000;
 const unrecorded: DueCall = { done: () => Promise.resolve() };
 
-/**
- * Records that the run is late. Returns the call that is due; undefined: another attempt or worker of the run has made it.
- * A target that cannot record it does not keep the call from being made.
- */
+/** undefined: another attempt or worker has made the call. It is due, too, where the target cannot record it. */
 async function lateCallDue({ record, log }: DeadlineContext, text: string): Promise<DueCall | undefined> {
   let timer: NodeJS.Timeout | undefined;
   const tooLate = new Promise<DueCall>((giveUp) => {
@@ -297,18 +292,12 @@ type CallKey = "on_success" | "on_failure" | "on_held" | "on_late";
 const stoppedPingMs = 2000;
 const pingTries = 3;
 
-/**
- * Whether the run is complete. A run that waits for other workers does not count as complete, because one of them may
- * fail.
- */
+/** A run that waits for other workers is not complete: one of them may fail. */
 function succeeded(outcome: Outcome): boolean {
   return outcome.kind === "done" && ["complete", "already_complete", "nothing_new"].includes(outcome.report.status);
 }
 
-/**
- * Returns the key of the URL to call. Nothing more is called for a held run if `on_held` is set; else exit code 67 counts
- * as a failure.
- */
+/** Nothing more is called for a held run if `on_held` is set; else exit code 67 counts as a failure. */
 function callOf({ on_held: onHeld }: ReportSpec, outcome: Outcome): "on_success" | "on_failure" | undefined {
   if (outcome.kind === "done" && outcome.report.decided !== undefined && onHeld !== "") {
     return undefined;
@@ -323,7 +312,7 @@ async function callFor(context: CallContext, outcome: Outcome): Promise<void> {
   }
 }
 
-/** Calls `report.on_held` if this attempt is to call it, and has the target note that. The target must still be open. */
+/** The target must still be open: it notes the call. */
 async function callHeld(context: CallContext, report: RunReport): Promise<void> {
   const { heldCall } = report.decided ?? {};
   if (
@@ -445,7 +434,7 @@ export function beginLineage(context: CallContext, env: Environment = process.en
   };
 }
 
-/** Sends events about a decision on a held run that was carried out. Never fails. */
+/** Never fails. */
 async function sendDecision(
   context: CallContext,
   decision: Omit<CarriedOut, "record">,
@@ -459,10 +448,7 @@ async function sendDecision(
 
 type Send = (eventOf: (lineage: LineageRun) => unknown) => Promise<void>;
 
-/**
- * Returns a function that sends the events of one run and logs only the first failure; undefined if the spec names no
- * server.
- */
+/** Logs only the first failure; undefined: the spec names no server. */
 function senderOf(context: CallContext, env: Environment): Send | undefined {
   const { loaded, log, signal } = context;
   const { openlineage } = loaded.spec.report;
@@ -509,7 +495,7 @@ export async function tokenOf(
   }
 }
 
-/** Returns the URL for events, as OpenLineage's clients do: `api/v1/lineage` below the server's URL. */
+/** As OpenLineage's clients do: `api/v1/lineage` below the server's URL. */
 function eventsUrl(given: string): string {
   const url = new URL(given);
   const path = url.pathname.replace(/\/+$/, "");
@@ -611,7 +597,7 @@ interface Rewriting {
   readonly failed: (failure: string) => void;
 }
 
-/** Replaces the reports of all workers that are about the run. Returns the key of the spec if there are no reports. */
+/** Returns the key of the spec if there are no reports. */
 async function rewrite(
   key: "html" | "metrics",
   path: string | undefined,
@@ -673,7 +659,7 @@ export async function refuseAmongPredictions(
   }
 }
 
-/** Resolves the links of the part of a path that exists. */
+/** Resolves the links of the part that exists. */
 async function realPath(path: string): Promise<string> {
   const parent = dirname(path);
   // It does not exist, or this user may not read it: opening the file reports which.
@@ -682,23 +668,20 @@ async function realPath(path: string): Promise<string> {
   );
 }
 
-/** Returns the files on this machine in which the worker of a spec, or each of several, has reported. */
 async function reportsOfWorkers(path: string): Promise<string[]> {
   const folder = dirname(path);
   const names = await readdir(folder).catch(() => []);
   return names.map((name) => join(folder, name)).filter((file) => isWorkerFile(file, path));
 }
 
-/** Reads an earlier report; empty if there is none. Opens plain files only, since a pipe would block. */
+/** Empty if there is none. Opens plain files only, since a pipe would block. */
 async function readReport(path: string): Promise<string> {
   // One that cannot be read is written anew, which says what is wrong.
   const found = await stat(path).catch(() => undefined);
   return found?.isFile() === true ? await readFile(path, "utf8").catch(() => "") : "";
 }
 
-/**
- * Replaces a report at once, so that readers see all of it or the old one. Returns what failed; undefined if nothing.
- */
+/** Replaces a report at once: readers see all of it or the old one. Returns what failed; undefined: nothing. */
 export async function writeReport(path: string, text: string): Promise<string | undefined> {
   const temporary = join(dirname(path), `.${basename(path)}.${process.pid}.tmp`);
   try {
@@ -712,7 +695,7 @@ export async function writeReport(path: string, text: string): Promise<string | 
 
 const writeMs = 15_000;
 
-/** Writes a text at once, at intervals and at the end. A failure is logged once, and writing is retried. */
+/** At once, at intervals and at the end. A failure is logged once, and writing is retried. */
 function keepWriting(
   log: Log,
   { key, path, text }: { readonly key: string; readonly path: string; readonly text: () => string },

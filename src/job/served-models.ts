@@ -171,7 +171,7 @@ export async function diagnoseServers(spec: ServedSpec, options: ServedOptions):
   return { model: serversText(servers), servers: found, signature, measured, error: isUsable ? undefined : error };
 }
 
-/** Measures a server, and what it counts meanwhile; other clients of the server are counted too. */
+/** Other clients of the server are counted too. */
 async function measureFound(protocol: Protocol, server: ModelServer, model: ServedModel): Promise<MeasuredServer> {
   const read = (): Promise<ServerStatistics | undefined> | undefined =>
     protocol.statistics?.(withoutRetry(server), model.served.version);
@@ -218,7 +218,7 @@ function promptOf(text: string): PromptTemplate {
   return parsed;
 }
 
-/** Asks each server whether it answers. Ignores unavailable ones, unless all of them are. */
+/** Ignores unavailable servers, unless all of them are. */
 async function requireServers(servers: readonly [ModelServer, ...ModelServer[]]): Promise<void> {
   const [first, ...others] = servers;
   if (others.length === 0) {
@@ -258,7 +258,7 @@ async function requireServer(server: ModelServer): Promise<void> {
  */
 const usual = { rows: { timeout: 60, inFlight: 128 }, prompts: { timeout: 600, inFlight: 256 } };
 
-/** The servers of the spec. They share their connections. */
+/** They share their connections. */
 async function serversOf(spec: ServerSpec, options: ServedOptions): Promise<ModelServers> {
   const { protocol, url: urls, name, path = "", concurrency } = spec;
   const asksPrompts = protocol === "openai";
@@ -292,7 +292,7 @@ async function serversOf(spec: ServerSpec, options: ServedOptions): Promise<Mode
 /** A token in a file is read again when it was read longer ago. */
 const tokenMs = 1000;
 
-/** The headers of each request: token and headers of the spec. A token in a file may be rotated while the run goes on. */
+/** A token in a file may be rotated while the run goes on. */
 async function headersOf({ token, headers = {} }: ServerSpec, options: ServedOptions): Promise<RequestHeaders> {
   const { folder, where } = options;
   const keyOf = (...path: readonly string[]) => ({ folder, key: where(["model", "server", ...path]) });
@@ -324,10 +324,7 @@ async function headersOf({ token, headers = {} }: ServerSpec, options: ServedOpt
   };
 }
 
-/**
- * Reads the files of `model.server.tls`. No message quotes them.
- * @throws JobError FILE_MISSING, PERMISSION, SPEC_INVALID for files that are not certificates and their key
- */
+/** No message quotes the files. */
 async function readTls(files: ServerTlsSpec | undefined, { folder, where }: ServedOptions): Promise<TlsSettings> {
   const read: Record<string, string> = {};
   for (const [name, path] of Object.entries(files ?? {}) as [string, string][]) {

@@ -61,7 +61,6 @@ export function packageFolder({ runtime, platform }: Pick<Machine, "runtime" | "
   return join(runtime.folder, "bin/napi-v6", platform);
 }
 
-/** The library that onnxruntime-node loads on Linux. */
 const runtimeLibrary = "libonnxruntime.so.1";
 
 /**
@@ -76,7 +75,7 @@ function libraryPath({ env }: Pick<Machine, "env">): string[] {
   return (env["LD_LIBRARY_PATH"] ?? "").split(":").filter((folder) => folder !== "");
 }
 
-/** Finds a library by name as the dynamic loader does; undefined if it is missing. See ld.so(8). */
+/** As the dynamic loader does: see ld.so(8). */
 async function findLibrary(machine: Machine, name: string): Promise<string | undefined> {
   const given = libraryPath(machine).find((folder) => machine.list(folder).includes(name));
   if (given !== undefined) {
@@ -89,10 +88,7 @@ async function findLibrary(machine: Machine, name: string): Promise<string | und
   return line?.split(" => ")[1]?.trim() ?? (usual === undefined ? undefined : join(usual, name));
 }
 
-/**
- * Returns the libraries that a library needs, each with the path that the dynamic loader finds, or undefined if it is
- * missing. undefined: this machine has no `ldd`.
- */
+/** undefined: this machine has no `ldd`; for a library: the dynamic loader does not find it. */
 async function neededLibraries(
   machine: Machine,
   path: string,
@@ -124,7 +120,6 @@ export interface Part {
   /** optional: missing, and not every model needs it. */
   readonly state: "ok" | "missing" | "optional" | "unknown";
   readonly found: string;
-  /** What to do about it. */
   readonly remedy?: string | undefined;
   /** Why a part is missing. device: the machine has a GPU, and it or its driver has failed. */
   readonly cause?: "device";
@@ -187,8 +182,7 @@ export function visibleGpus(machine: Pick<Machine, "env" | "list">): number | un
 const namesNoGpu = /^(void|none|all|\s*)$/;
 
 /**
- * Returns the signs that this process was given a GPU, usable or not: the variable of the device plug-in, device files,
- * and the kernel driver. Empty if CUDA_VISIBLE_DEVICES hides all GPUs.
+ * Returns the signs that this process was given a GPU, usable or not. Empty if CUDA_VISIBLE_DEVICES hides all GPUs.
  * @param hasLibrary whether libcuda exists; without it, the kernel driver belongs to a host whose GPUs this container
  * was not given
  */
@@ -355,10 +349,7 @@ export async function gpuParts(provider: GpuProvider, machine: Machine, deviceId
   ];
 }
 
-/**
- * CUDA errors that a retry does not solve: driver, GPU and provider do not fit together, or there is no GPU of that
- * number.
- */
+/** CUDA errors that a retry does not solve: driver, GPU and provider do not fit, or there is no GPU of that number. */
 const lasting = /\bCUDA failure (35|101|209|222|803|804): /;
 
 /**

@@ -35,10 +35,7 @@ export type EngineResponse =
   /** The batch is too large. Fewer rows may fit, once a local engine is renewed. */
   | { readonly kind: "exhausted"; readonly message: string; readonly inputs: readonly NamedTensor[] };
 
-/**
- * Runs a session in its own thread, on tensors that stay the caller's. `ms`: how long it took. Rejects where the model
- * fails.
- */
+/** Runs a session in its own thread, on tensors that stay the caller's. Rejects where the model fails. */
 export type RunModel = (request: EngineRequest) => Promise<{
   readonly outputs: readonly Tensor[];
   readonly ms: number;
@@ -95,7 +92,6 @@ export interface ServerTraffic {
   readonly servers: readonly OneServersTraffic[];
 }
 
-/** The requests to one of several servers. */
 interface OneServersTraffic {
   readonly url: string;
   readonly requests: number;
@@ -193,7 +189,6 @@ export interface Price {
 /** Adds up the answers that a run has kept. Asks for nothing. */
 export type LookAtPaid = (kept: AsyncIterable<KeptAnswer>) => Promise<PaidState>;
 
-/** What an unfinished run has paid for so far. */
 interface PaidState {
   readonly kept: Spent;
   readonly price: Price | undefined;

@@ -23,7 +23,6 @@ export function runtimeFolder(): string {
   return dirname(installed() ?? require.resolve("../../vendor/onnxruntime/package.json"));
 }
 
-/** @throws the error of a system call if too many files are open */
 function installed(): string | undefined {
   try {
     const path = require.resolve("onnxruntime-node/package.json");

@@ -32,7 +32,6 @@ interface Encoding {
   readonly types: readonly number[];
 }
 
-/** What of a text is to be encoded. */
 interface EncodeOptions extends Pick<Tokenizing, "width" | "cut"> {
   readonly withTypes: boolean;
 }
@@ -260,7 +259,6 @@ function scatter(
   return into;
 }
 
-/** Rows that are scored in one call of the model. */
 interface RowGroup {
   /** Their indices among the rows of the batch. */
   readonly rows: Uint32Array;
@@ -295,7 +293,6 @@ export function groupByLength(lengths: readonly number[]): RowGroup[] {
   return groups;
 }
 
-/** All rows in their order, in one group. @param width the width of the group; default: that of its longest row */
 function oneGroup(lengths: readonly number[], width?: number): RowGroup {
   const longest = lengths.reduce((most, length) => Math.max(most, length), 1);
   return { rows: Uint32Array.from(lengths.keys()), width: width ?? longest };

@@ -13,7 +13,7 @@ const heads: Readonly<Record<string, string>> = {
   psi: "PSI",
 };
 
-/** The figures of a column with what they are called; those of rows are shares of all. */
+/** Figures of rows are shares of all rows. */
 function figuresOf(
   { figures, rows }: Measures,
   tolerance: number,

@@ -74,7 +74,6 @@ export function createTimeline(): Timeline {
 
 /** The identity of an attempt. */
 export interface AttemptInfo {
-  /** The job's name in the spec. */
   readonly job: string;
   readonly worker: { readonly index: number; readonly count: number };
   readonly params: Readonly<Record<string, string>>;
@@ -102,7 +101,6 @@ export interface RunInfo {
   /** The version of the model; absent: it has none. */
   readonly modelVersion?: string | undefined;
   readonly modelOrigin?: ModelOrigin | undefined;
-  /** The columns that the run reads. */
   readonly inputColumns: readonly NamedType[];
   readonly outputColumns: readonly NamedType[];
 }
@@ -121,7 +119,6 @@ export interface EngineInfo {
   /** Who computes the model's trees, and why it is ONNX Runtime; null: it has none, or too few rows came. */
   readonly trees: () => string | null;
   readonly sessions: number;
-  /** The size of the next batch. */
   readonly batchRows: () => number;
   /** The requests so far to the server that has the model; undefined: the model is on this machine. */
   readonly server?: (() => ServerReport) | undefined;
@@ -203,9 +200,7 @@ export interface AttemptRecord {
    * undefined: it is not known which run the attempt carries out, or its target records nothing of it.
    */
   lateCall: ((text: string) => Promise<DueCall | undefined>) | undefined;
-  /** Adds rows to the timeline. */
   addRows(rows: number): void;
-  /** Counts a unit that a worker could not read to the end. */
   addFailedUnit(kind: string): void;
   /** Adds a committed span to the counts and summaries. */
   addSpan(span: CommittedSpan): void;

@@ -42,7 +42,7 @@ function localMs(ms: number, timeZone: string): number {
   return Date.UTC(part("year"), part("month") - 1, part("day"), part("hour"), part("minute"), part("second"));
 }
 
-/** Returns by how much the local time of an instant differs from UTC, in milliseconds. */
+/** In milliseconds. */
 function offsetMs(ms: number, timeZone: string): number {
   const wholeSeconds = Math.floor(ms / 1000) * 1000;
   return localMs(wholeSeconds, timeZone) - wholeSeconds;
@@ -133,7 +133,6 @@ export async function ping({ key, tries, ...request }: Ping): Promise<string | u
 interface Failure {
   /** The error, without any part of the URL. */
   readonly what: string;
-  /** Whether another try may succeed. */
   readonly isTransient: boolean;
 }
 

@@ -36,11 +36,9 @@ interface ValueSummary {
   readonly values: number;
   /** Texts with the most frequent first, numbers in ascending order. */
   readonly counts: readonly { readonly value: string; readonly count: number }[];
-  /** The count of all other values together. */
   readonly others: number;
 }
 
-/** Values that are shown one by one. */
 const valuesShown = 48;
 const binCount = 24;
 
@@ -236,7 +234,7 @@ export function median(values: readonly number[]): number | null {
   return low === undefined || high === undefined ? null : low + (high - low) / 2;
 }
 
-/** How large a share of the rows tonight's values have, on nights whose values are counted. By their keys: a rare value has no name there. */
+/** Of tonight's values, on nights whose values are counted, by their keys: a rare value has no name there. */
 function usualShares(
   tonight: ColumnProfile,
   nights: readonly ColumnProfile[],
@@ -268,7 +266,6 @@ function numberStats(profile: NumberColumn): NumberStats {
   };
 }
 
-/** Computes the quantiles of numbers or of norms. Without any, there are none. */
 function quantilesOf(profile: ColumnProfile): Readonly<Record<string, number>> {
   return Object.fromEntries(
     quantiles.flatMap((share) => {

@@ -23,7 +23,7 @@ type Json = Readonly<Record<string, unknown>>;
 const spec = "https://openlineage.io/spec";
 const eventSchema = `${spec}/2-0-2/OpenLineage.json#/$defs/RunEvent`;
 
-/** The schemas of the facets. This program's own facets use the schema that is common to all facets of a run. */
+/** This program's own facets use the schema that is common to all facets of a run. */
 const facetSchemas = {
   parent: "facets/1-2-0/ParentRunFacet.json#/$defs/ParentRunFacet",
   processing_engine: "facets/1-1-1/ProcessingEngineRunFacet.json#/$defs/ProcessingEngineRunFacet",
@@ -156,7 +156,7 @@ function messageOf({ review }: AttemptRecord, outcome: Outcome): string | undefi
   return exitCode === 65 || exitCode === 1 ? `${finding === undefined ? "the attempt ended" : act} (${code})` : message;
 }
 
-/** Describes the model, without the query of its URL, which may be a signature that gives access. */
+/** Without the query of its URL, which may be a signature that gives access. */
 function modelOf({ modelUri, modelVersion, modelSha256 }: RunInfo): Json {
   const uri = hideCredentials(/^https?:/i.test(modelUri) ? modelUri.replace(/[?#].*$/s, "") : modelUri);
   return { uri, ...(modelVersion === undefined ? {} : { version: modelVersion }), sha256: modelSha256 };
@@ -165,10 +165,7 @@ function modelOf({ modelUri, modelVersion, modelSha256 }: RunInfo): Json {
 /** The limit of assertions about the inputs of a run together, and about its output. The worst results come first. */
 const mostAssertions = 300;
 
-/**
- * Returns the number of rows that the run has published; undefined if it has not, or if other attempts scored rows
- * without counting them.
- */
+/** undefined: the run has published none, or other attempts scored rows without counting them. */
 function rowsOf({ review, counts }: AttemptRecord, outcome: Outcome): number | undefined {
   if (outcome.kind === "failed" || outcome.report.status !== "complete") {
     return undefined;
@@ -176,10 +173,7 @@ function rowsOf({ review, counts }: AttemptRecord, outcome: Outcome): number | u
   return review?.profile.rows ?? (outcome.report.spansResumed === 0 ? counts.rowsScored : undefined);
 }
 
-/**
- * The results of checks as assertions, the worst first, without values of rows. About features, which the inputs have; or
- * about outputs, their slices and the run.
- */
+/** The worst first, without values of rows. About features, which inputs have; or about outputs, slices and the run. */
 function assertionsOf(results: readonly Finding[], run: RunInfo | undefined, of: "inputs" | "output"): Json[] {
   const columns = new Set((of === "inputs" ? run?.inputColumns : run?.outputColumns)?.map(({ name }) => name));
   const own = results.filter(({ isFeature = false }) => isFeature === (of === "inputs"));
@@ -202,8 +196,8 @@ function assertionsOf(results: readonly Finding[], run: RunInfo | undefined, of:
 const severities: Readonly<Record<Exclude<Level, "pass">, string>> = { warn: "warn", hold: "error" };
 
 /**
- * Returns the column of an assertion. The specification allows only a column of the dataset: an assertion about something
- * else, such as a computed feature, has a name instead. A slice is named without its value, which is that of rows.
+ * The specification allows only a column of the dataset: an assertion about something else, such as a computed feature,
+ * has a name instead. A slice is named without its value, which is that of rows.
  */
 function namesIn(
   { check, column }: Pick<Finding, "check" | "column">,
@@ -229,7 +223,7 @@ function measuredIn(finding: Finding): number | undefined {
 
 const mostFindings = 5;
 
-/** Names the checks that hold a run, without values of rows: "f1: shape 1.3 (limit 0.25); rows 0.1 (limit 0.6)". */
+/** Without values of rows: "f1: shape 1.3 (limit 0.25); rows 0.1 (limit 0.6)". */
 function findingsOf(results: readonly Finding[]): string {
   const failed = results.filter(({ level }) => level === "hold");
   const texts = failed.slice(0, mostFindings).map((result) => {
@@ -370,7 +364,7 @@ interface Instant {
   readonly text: string;
 }
 
-/** Reads a date and time that has an offset from UTC; undefined for anything else. */
+/** Of a date and time that has an offset from UTC; undefined: anything else. */
 function instantOf(text = ""): Instant | undefined {
   const [, wholeSeconds, digits = "", offset] =
     /^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)(?:\.(\d{1,6}))?(Z|[+-]\d\d:\d\d)$/.exec(text) ?? [];

@@ -51,7 +51,7 @@ function isIdle(outcome: Outcome): boolean {
   );
 }
 
-/** Whether metrics have the checks of a run, if it has a verdict: the attempt that wrote them may have been killed before. */
+/** The attempt that wrote the metrics may have been killed before it wrote those of the checks. */
 function hasChecks(work: PreviousMetrics["work"], { review }: AttemptRecord): boolean {
   return review?.verdict === undefined || work?.text.includes(checkResultMetric) === true;
 }
@@ -208,7 +208,6 @@ export function metricText({ name, type = "gauge", help, samples }: Metric, comm
   return `# HELP ${name} ${help}\n# TYPE ${name} ${type}\n${lines.join("")}`;
 }
 
-/** Labels as they stand between braces. */
 function labelsText(labels: Labels): string {
   return Object.entries(labels)
     .map(([name, value]) => `${name}="${escapeLabel(value)}"`)
@@ -294,7 +293,7 @@ function checkGauges(review: RunReview | undefined): Metric[] {
   ];
 }
 
-/** Returns the worst result for each check and column, since the labels name no more. */
+/** The labels name no more than check and column. */
 function worstByColumn(results: readonly Finding[]): Finding[] {
   const worst = new Map<string, Finding>();
   for (const result of results) {

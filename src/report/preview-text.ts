@@ -81,7 +81,7 @@ export function previewCsv({ carried, features, predictions, rows }: ShownRows):
   );
 }
 
-/** Returns a value without the quotes of a JSON text; undefined: NULL. */
+/** Without the quotes of a JSON text; undefined: NULL. */
 function plain(json: string): string | undefined {
   return json === "null" ? undefined : json.startsWith('"') ? (JSON.parse(json) as string) : json;
 }

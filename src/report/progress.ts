@@ -42,9 +42,7 @@ export function lineProgress(write: (line: string) => void, nowMs: () => number)
 const longestBar = 30;
 const shortestBar = 5;
 
-/**
- * The line of a progress bar: what does not fit into `columns` is left out, the bar first, then the rate.
- */
+/** The line of a progress bar: what does not fit into `columns` is left out, the bar first, then the rate. */
 export function barText(rate: ScoringRate, total: number, columns: number): string {
   const share = total === 0 ? 1 : Math.min(1, rate.done / total);
   const percent = `${Math.floor(share * 100)}%`;
@@ -68,7 +66,6 @@ interface ScoringRate {
   add(rows: number): void;
   readonly done: number;
   readonly rowsPerSecond: number;
-  /** Seconds that the rest of `total` rows takes at this rate. */
   secondsLeft(total: number): number;
 }
 

@@ -9,7 +9,6 @@ interface Group {
   readonly samples: RejectedRow[];
 }
 
-/** Counts rejected rows by reason and column, and keeps the first few of each. */
 interface RejectSummary {
   readonly rows: number;
   /** The number of rows that `lines` only counts. */

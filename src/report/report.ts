@@ -112,7 +112,6 @@ interface DecidedReport {
 export interface RolledBackReport {
   /** The run whose rows readers have, as "run daily-0123456789ab of 2026-11-21"; undefined: none, or it is not known. */
   readonly readersHave: string | undefined;
-  /** The command that scores the input again. */
   readonly newRun: string;
 }
 
@@ -354,7 +353,6 @@ type Latency = Readonly<Record<(typeof percentiles)[number], number | null>>;
 
 const percentiles = ["p50", "p95", "p99"] as const;
 
-/** The report's fields under their JSON names. */
 function serverFields({ requests, retries, mostInFlight, latencyMs, urls }: ServerReport): object {
   const byUrl = urls.map(({ url, requests: sent, failures, mostInFlight: atOnce, latencyMs: took }) => {
     return { url, requests: sent, failures, most_in_flight: atOnce, latency_ms: latencyFields(took) };

@@ -22,7 +22,6 @@ export interface StageTimer {
 
 /** The times of all stages. */
 export interface StageTimes extends StageTimer {
-  /** The total of each stage so far. */
   readonly ms: Readonly<Record<Stage, number>>;
 }
 

@@ -138,7 +138,7 @@ function lines(stats: readonly NamedStats[], width: number | undefined): string[
   return fitTable(rows, { right, width, leaveOut, hasNotes: true });
 }
 
-/** The headings, then a row for each column; without what is usual where no earlier night is known. */
+/** Without what is usual where no earlier night is known. */
 function cellsOf(columns: readonly TableColumn[], stats: readonly NamedStats[]): string[][] {
   const isKnown = stats.some(({ usual }) => usual !== undefined);
   const shown = columns.filter(({ heading }) => isKnown || !heading.startsWith("usual"));
@@ -167,7 +167,7 @@ function share(part: number, rows: number): string {
   return rows === 0 ? "" : percent(part / rows);
 }
 
-/** Shows a number with four significant digits; a whole part below 10^15 with all digits. */
+/** Four significant digits; a whole part below 10^15 with all digits. */
 function showValue(value: number | null | undefined): string {
   return value === null || value === undefined ? "" : withDigits(value, 4);
 }

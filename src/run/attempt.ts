@@ -76,7 +76,6 @@ export async function recordingFailure<T>(
   }
 }
 
-/** Which note on which run says that a call was made, and what it contains. */
 interface CallNote {
   readonly runId: RunId;
   readonly note: RunNote;
@@ -157,7 +156,7 @@ export async function timeOfNote(sink: Sink, runId: RunId, note: RunNote): Promi
   return (await sink.ledger.read(runId, noteDocument(note)))?.at;
 }
 
-/** Changes a document that only informs people. Never fails, and takes a few seconds at most. */
+/** Never fails, and takes a few seconds at most. */
 async function inform<T>(
   { ledger }: Sink,
   runId: RunId,

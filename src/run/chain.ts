@@ -37,13 +37,15 @@ export interface LinkedRun extends Pick<Changes, "from"> {
 /** A run whose range is stored. */
 export interface StoredLink extends LinkedRun {
   readonly to: string;
+  /** When it was planned. ISO 8601, in UTC. */
+  readonly at: string;
 }
 
 const range = z.object({ from: z.string().nullable(), to: z.string() });
 
 const rangeNote = noteDocument("range");
 
-function linkIn(run: number, { text }: Note): StoredLink {
+function linkIn(run: number, { text, at }: Note): StoredLink {
   const parsed = range.safeParse(parseJson(text));
   if (!parsed.success) {
     throw new JobError(
@@ -54,7 +56,7 @@ function linkIn(run: number, { text }: Note): StoredLink {
       },
     );
   }
-  return { run, ...parsed.data };
+  return { run, at, ...parsed.data };
 }
 
 /** A run of a chain, by its number; undefined: its range is not stored. */
@@ -112,7 +114,7 @@ export async function lastOrNone(
 export async function storeLink(
   ledger: Ledger,
   chain: RunId,
-  { run, from, to }: StoredLink,
+  { run, from, to }: Omit<StoredLink, "at">,
   by: Pick<Note, "at" | "writer">,
 ): Promise<StoredLink> {
   const text = JSON.stringify({ from, to });
@@ -127,12 +129,12 @@ function isOver({ kind }: RunState): boolean {
 /**
  * The run that comes after the last one; undefined: the last one is open, and goes on.
  * @param sink of the last run, whose id is `base`
- * @param tidies whether files that killed attempts of it left behind are removed
+ * @param whenOver what is done with it if it is over
  */
 export async function linkAfter(
   sink: Pick<Sink, "find" | "open">,
   base: RunId,
-  { last, tidies }: { readonly last: StoredLink; readonly tidies: boolean },
+  { last, whenOver }: { readonly last: StoredLink; readonly whenOver: (run: RunSink) => Promise<void> },
 ): Promise<LinkedRun | undefined> {
   const run = last.run + 1;
   const stored = await sink.find(base);
@@ -147,9 +149,7 @@ export async function linkAfter(
   if (!isOver(opened.state)) {
     return undefined;
   }
-  if (tidies) {
-    await opened.finish(); // of an attempt that was killed after the run was over
-  }
+  await whenOver(opened);
   return { run, from: isRead(opened) ? to : last.from, to: null };
 }
 

@@ -93,7 +93,7 @@ export function requireColumns(job: PlacedSpec, contract: Contract): void {
   }
 }
 
-/** Forms of the values of whole numbers and of booleans. Any text may be a value of a text column. */
+/** Any text may be a value of a text column. */
 const valueForms: readonly { readonly of: (type: string) => boolean; readonly form: RegExp; readonly what: string }[] =
   [
     { of: isWholeType, form: /^-?\d+$/, what: "whole number" },
@@ -109,11 +109,7 @@ const hints = {
   nulls: "name the column before others in model.outputs or output.columns",
 } as const;
 
-/**
- * Checks that the columns of `checks.outputs` are there, and have the values that their limits are about: a limit that
- * nothing is compared with would never hold a run.
- * @throws JobError SPEC_INVALID
- */
+/** Limits that nothing is compared with would never hold a run. @throws JobError SPEC_INVALID */
 function requireOutputs(job: PlacedSpec, contract: Contract): void {
   const limits = Object.entries(job.spec.checks?.outputs ?? {});
   const columns =
@@ -149,7 +145,6 @@ function requireOutputs(job: PlacedSpec, contract: Contract): void {
   }
 }
 
-/** An output column, as far as checks know its values. */
 interface CheckedColumn {
   readonly type: ColumnType;
   /** undefined: nothing is known of the column, because it comes after others. */
@@ -182,7 +177,6 @@ function checkedColumns(
   return new Map([...carried, ...predicted]);
 }
 
-/** The first limit that is about values which such a column does not have. */
 function limitWithoutValues(
   { range, in: values, nulls }: OutputCheckSpec,
   { type, kind }: { readonly type: string; readonly kind: CheckedColumn["kind"] },
@@ -224,7 +218,6 @@ export async function aggregatesOf(
     : await atKey(job, ["checks", "sql"], () => queries.openAggregates(sql, scoredColumns(contract)));
 }
 
-/** The number of rows that are scored and compared at once. */
 const rowsAtOnce = 65_536;
 
 /**
@@ -303,7 +296,6 @@ async function footerOf({ file, reader }: GoldenFile): Promise<ShardFooter> {
   });
 }
 
-/** How many rows differ from the file, and what is said of the first one. */
 function differencesIn(
   { rows }: SpanOutput,
   { outputs }: Contract,
@@ -323,7 +315,6 @@ function differencesIn(
   return { rows: differing, texts: [text] };
 }
 
-/** Whether a row was rejected for a prediction that the file expects. */
 function isExpected({ reason, column, value, columns }: RejectedRow): boolean {
   const expected = columns[expectedName(column ?? "")] ?? null;
   return reason === "prediction_not_finite" && isExpectedNotFinite(expected, value);
@@ -342,16 +333,13 @@ function columnOf({ columns }: OutputRows, wanted: string): NamedColumn {
   return found;
 }
 
-/** The file of `checks.golden`. */
 interface GoldenFile extends AsyncDisposable {
   readonly listed: ListedShard;
   readonly file: OpenShard;
   readonly reader: GoldenReader;
-  /** The digest of the file, in hexadecimal. */
   readonly sha256: string;
 }
 
-/** Opens the file of `checks.golden`, and computes its digest. @throws JobError FILE_MISSING */
 async function openGolden(job: PlacedSpec, input: Input, signal: AbortSignal, path: string): Promise<GoldenFile> {
   return await atKey(job, ["checks", "golden", "path"], async () => {
     const { shards, folders } = await input.source.list([path]);
@@ -392,10 +380,7 @@ export async function pinGolden(job: PlacedSpec, input: Input, signal: AbortSign
   return { uri: path, sha256: golden.sha256 };
 }
 
-/**
- * Checks that the file of `checks.golden` is the one that a plan pins.
- * @throws JobError INPUT_CHANGED
- */
+/** Checks that the file of `checks.golden` is the one that a plan pins. @throws JobError INPUT_CHANGED */
 export function requirePinned({ checks }: Pick<Plan, "checks">, found: PinnedFile | undefined): void {
   const pinned = checks?.golden;
   if (found !== undefined && pinned !== undefined && found.sha256 !== pinned.sha256) {
@@ -407,9 +392,7 @@ export function requirePinned({ checks }: Pick<Plan, "checks">, found: PinnedFil
   }
 }
 
-/** The columns of the file of golden rows. */
 interface GoldenSchema {
-  /** The name of the file in messages. */
   readonly name: string;
   readonly columns: readonly SourceColumn[];
 }
@@ -419,9 +402,8 @@ function expectedName(column: string): string {
 }
 
 /**
- * Makes the contract that scores golden rows: the run's, except that the values of folder names are columns of the file,
- * and that the expected predictions are carried in place of the run's carried columns.
- * @throws JobError SCHEMA_MISMATCH, CONTRACT
+ * The run's, except that the values of folder names are columns of the file, and that the expected predictions are
+ * carried in place of the run's carried columns.
  */
 function goldenContract(contract: Contract, schema: GoldenSchema): Contract {
   const inputs = contract.inputs.map((binding) => withColumns(binding, inFile));
@@ -455,7 +437,6 @@ function inFile(ref: ColumnRef): ColumnRef {
   return { ...ref, partition: undefined };
 }
 
-/** Checks that the columns which the model needs are in the file, with the types that they have in the input. */
 function checkFeatures(contract: Contract, schema: GoldenSchema): void {
   for (const name of usedColumns(contract)) {
     findColumn(schema, name);

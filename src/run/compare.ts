@@ -19,12 +19,10 @@ export interface Comparison extends Agreement {
   readonly rows_read: number;
   readonly a: ModelSpeed;
   readonly b: ModelSpeed;
-  /** Where a row of the run is. */
   readonly placeOf: (row: number) => { readonly shard: string; readonly row: number };
 }
 
 export interface ModelSpeed {
-  /** The model as messages name it. */
   readonly model: string;
   readonly sha256: string;
   readonly size_bytes: number;
@@ -34,14 +32,12 @@ export interface ModelSpeed {
   readonly rows_per_second: number | null;
 }
 
-/** Rows of a span: so many are scored at once. */
 const spanRows = 16_384;
-/** The time inside each model to measure. A small input is scored several times, until this time is reached. */
+/** A small input is scored several times, until this time inside each model is reached. */
 const measuredMs = 300;
 const mostRounds = 20;
 /** The time after which no further round begins. */
 const repeatedMs = 2000;
-/** The number of rows of a batch if the spec has no batch size. */
 const defaultBatchRows = { cpu: 1024, others: 4096 };
 
 /**
@@ -85,7 +81,6 @@ export async function compareModels(
   };
 }
 
-/** The job as two models are compared: nothing is checked, and each row that cannot be scored is rejected. */
 function withoutChecks(opened: OpenedJob): OpenedJob {
   const { job } = opened;
   const { checks: _checks, reuse: _reuse, challenger: _challenger, ...spec } = job.spec;
@@ -99,7 +94,7 @@ interface ComparedInput extends Pick<PlanningInput, "decoder" | "listed"> {
   readonly limit: number;
 }
 
-/** Scores all rows on the path of a run, and measures that. Takes the rows with their numbers, without those that cannot be scored. */
+/** Takes the rows with their numbers, without those that cannot be scored. */
 async function scoreModel(
   opened: OpenedJob,
   { limit, ...input }: ComparedInput,
@@ -166,8 +161,7 @@ export interface ComparedModel extends FoundModel {
 }
 
 /**
- * Binds a model as the spec says. The bindings are those of the spec's own model, and must not be changed for one that an
- * option names.
+ * The bindings are those of the spec's own model, and must not be changed for one that an option names.
  * @throws JobError CONTRACT with a hint that says where a model has bindings of its own
  */
 async function bindingCompared<T>({ isGiven }: ComparedModel, work: () => Promise<T>): Promise<T> {

@@ -2,7 +2,14 @@ import { firstError, JobError, messageOf, orError, reworded } from "../base/erro
 import { mapBounded } from "../base/promises.js";
 import { count, rounded, showCount } from "../base/shown-numbers.js";
 import { comparedNights, type Finding } from "../checks/check.js";
-import { asksForPrevious, earlierThan, judge, judgeWithPrevious, type PreviousModel } from "../checks/checks.js";
+import {
+  asksForPrevious,
+  earlierThan,
+  judge,
+  judgeDay,
+  judgeWithPrevious,
+  type PreviousModel,
+} from "../checks/checks.js";
 import { mergeProfiles, parseProfile, type SpanProfile } from "../checks/profile/profile.js";
 import type { RunProfile } from "../checks/profile/run-profile.js";
 import { checkKeys } from "../checks/rules/spec.js";
@@ -287,6 +294,7 @@ export async function decidedError(
     `checking run ${plan.runId}: it is held and not published; ${countResults(verdict, "hold")} of ${countResults(verdict)} checks failed`,
     ...resultLines(held, "hold"),
     warnedText(verdict),
+    plan.checks?.day && notComparedText(plan),
     knownText(verdict, comparedFile(held)),
     plan.checks && leftOutText(plan.checks),
     plan.checks && olderModelText(plan.model, plan.checks),
@@ -482,13 +490,14 @@ async function verdictOn(
   if (checks.on_fail === "hold" && !plan.staged) {
     log.warn("the checks cannot hold this run: it was planned with on_fail: warn");
   }
+  const day = plan.checks.day && (await input.chain?.readDay(plan.checks.day, judged.run));
   const dates =
     given === undefined
-      ? baseline.map(({ runId, date }) => [runId, date])
+      ? [...baseline, ...(day?.earlier ?? [])].map(({ runId, date }) => [runId, date])
       : runs.map(({ runId }) => [runId, given.uri]);
-  const own = judge(judged);
+  const own = day === undefined ? judge(judged) : judgeDay(judged, day);
   // If the model is new and an output did not pass, the model of the last run tells the cause.
-  const asks = asksForPrevious(own, judged.run);
+  const asks = day === undefined && asksForPrevious(own, judged.run);
   const previous = asks ? await askPrevious(opened, plan, judged.earlier.nights.at(-1)) : undefined;
   const verdict = await sink.ledger.create(run, verdictDocument, {
     verdict: previous === undefined ? own : judgeWithPrevious(judged, own, previous),
@@ -503,7 +512,12 @@ async function verdictOn(
     log.debug(`keeping the model for later verdicts: ${messageOf(error)}`);
   });
   record.setReview(
-    await reviewOf(job.spec, sink, log, plan, { profile: judged.run, earlier: judged.earlier.nights, verdict }),
+    await reviewOf(job.spec, sink, log, plan, {
+      profile: judged.run,
+      earlier: judged.earlier.nights,
+      ...(day && { profile: day.run, earlier: day.earlier }),
+      verdict,
+    }),
   );
   return verdict;
 }

@@ -3,7 +3,7 @@ import { count } from "../base/shown-numbers.js";
 import { sameSeries } from "./plan/identity.js";
 import type { Plan } from "./plan/plan.js";
 import { spanCount } from "./plan/spans.js";
-import { logicalDateOf, replacedBy } from "./lifecycle/published-run.js";
+import { comparedDateOf, replacedBy } from "./lifecycle/published-run.js";
 import { prunedError } from "./lifecycle/pruned-run.js";
 import {
   approveStep,
@@ -120,7 +120,7 @@ function publishedReport(
   decision: Decision | null,
 ): Pick<DecisionReport, "runId" | "state" | "isNeighbour" | "rows" | "decision"> {
   // With runs without a date, and where a file is compared with, no later run is compared.
-  const isCompared = logicalDateOf(plan) !== undefined && plan.checks !== null && plan.checks.profile === undefined;
+  const isCompared = comparedDateOf(plan) !== undefined && plan.checks !== null && plan.checks.profile === undefined;
   const isNeighbour = isCompared && decision !== null && decision.asBaseline && decision.by !== byChecks;
   return { runId: plan.runId, state: "published", isNeighbour, rows: rowsOf(spans), decision };
 }

@@ -32,7 +32,6 @@ export interface ErasedRun extends ErasedRows {
 }
 
 interface EraseRequest extends CopyRequest {
-  /** Takes the indexes of keys that are found. */
   readonly found: Set<number>;
   /**
    * Returns the params to give, so that the spec names `table` (`schema.table`), which a run with `params` wrote.
@@ -68,7 +67,7 @@ export async function eraseRows(opened: OpenedJob, request: EraseRequest): Promi
   return [...published, ...(predictions ?? [])];
 }
 
-/** Erases rows from tables; undefined: the rows are in files. */
+/** undefined: the rows are in files. */
 async function eraseFromTables(
   { spec, command }: Job,
   sink: Sink,
@@ -115,7 +114,6 @@ async function eraseFromFiles(
   return erased;
 }
 
-/** Erases rows from the files of the runs that score the same rows with a second model. */
 async function eraseSeconds(groups: readonly RunGroup[], request: EraseRequest): Promise<readonly ErasedRun[]> {
   const erased: ErasedRun[] = [];
   for (const group of groups) {
@@ -206,17 +204,14 @@ export type OpenRowFinder = (folder: string, key: readonly KeyType[]) => Promise
 /** The published run whose rows readers see. */
 interface Source {
   readonly run: RunSink;
-  /** The latest run of the params. */
   readonly latest: RunId;
   /** Whether the latest run is an erasure that is not finished: it is superseded when the next run is planned. */
   readonly unfinished: boolean;
 }
 
-/** What is to be erased, and how its rows are found. */
 interface CopyRequest {
   readonly keys: KeyList;
   readonly openFinder: OpenRowFinder;
-  /** Only count the rows. */
   readonly dryRun: boolean;
 }
 
@@ -226,7 +221,6 @@ function overtaken({ run }: Source, found: string, cause?: unknown): JobError {
   return new JobError("PLAN_CHANGED", `erasing rows of run ${run.plan.runId}: ${found}`, { hint: again, cause });
 }
 
-/** Erases rows from the files of the latest run of some params. */
 type EraseLatest = (latest: StoredPlan) => Promise<GroupOutcome>;
 
 function eraserOf({ job, sink, attempt }: OpenedJob, { keys, openFinder, dryRun }: CopyRequest): EraseLatest {
@@ -275,7 +269,6 @@ function eraserOf({ job, sink, attempt }: OpenedJob, { keys, openFinder, dryRun 
     }
   }
 
-  /** Replaces a run that has rows of the keys by a run of its other rows. Counts the rows. */
   async function eraseRun(source: Source): Promise<ErasedRows> {
     const { run, latest, unfinished } = source;
     const files = await run.read([]);
@@ -320,7 +313,7 @@ function eraserOf({ job, sink, attempt }: OpenedJob, { keys, openFinder, dryRun 
     return { rows, rejects };
   }
 
-  /** Finds the run to erase rows from; undefined: none has rows. Returns why that is not possible as a text. */
+  /** undefined: no run has rows of the keys; a text: why it is not possible. */
   async function findSource(stored: StoredPlan): Promise<Source | string | undefined> {
     const { runId, params, erasure } = stored.plan;
     const run = await sink.open(stored);
@@ -356,10 +349,7 @@ function eraserOf({ job, sink, attempt }: OpenedJob, { keys, openFinder, dryRun 
     }
   }
 
-  /**
-   * Finds the run whose rows readers have while the latest one is discarded or an unfinished erasure; undefined: no run was
-   * published. Returns why it cannot be read as a text.
-   */
+  /** The run that readers have while the latest is discarded or an unfinished erasure; a text: why none can be read. */
   async function publishedBefore(latest: RunId): Promise<Source | string | undefined> {
     const { base, number: last } = splitRunId(latest);
     let lost: string | undefined;
@@ -394,7 +384,6 @@ function eraserOf({ job, sink, attempt }: OpenedJob, { keys, openFinder, dryRun 
   return eraseLatest;
 }
 
-/** The key columns with their types in the output of a run. @throws JobError USAGE for a column that it has not */
 function keyTypes({ contract, runId }: Plan, { columns }: KeyList): KeyType[] {
   const all = outputColumns(contract);
   return columns.map((name) => {
@@ -438,11 +427,9 @@ async function copyRows(signal: AbortSignal, { plan, writer, from, finder }: Cop
   }
 }
 
-/** A message names at most this many jobs or tables. */
 const shownLimit = 3;
 
 interface Searched {
-  /** How many runs of the job were found. */
   readonly runsFound: number;
   readonly others: OtherRuns;
   readonly paramsOfTable: (table: string, params: Plan["params"]) => Plan["params"] | undefined;
@@ -476,7 +463,6 @@ function warnOfUnsearched(
   }
 }
 
-/** Warns of other tables of the job: those that the spec names with other params, and those that it no longer names. */
 function warnOfTables(
   { name, output }: JobSpec,
   log: Log,

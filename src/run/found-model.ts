@@ -71,7 +71,6 @@ export function pinnedTokenizers(model: Model): PinnedTokenizer[] | undefined {
   return all.length === 0 ? undefined : all;
 }
 
-/** The error for a planned version that the registry no longer has. */
 function goneError(error: unknown, { uri, version }: Pick<PlannedModel, "uri" | "version">): unknown {
   if (version === undefined || !(error instanceof JobError) || error.code !== "FILE_MISSING") {
     return error;
@@ -139,7 +138,7 @@ export async function digestsIfThere(job: PlacedSpec, models: Models, planned?: 
   return { modelSha256, tokenizers };
 }
 
-/** The digest of a model or tokenizer; undefined: it is gone. All rows are scored, so that it is not needed. */
+/** undefined: it is gone, and not needed, because all rows are scored. */
 async function unlessGone(find: () => Promise<{ readonly sha256: string }>): Promise<string | undefined> {
   const found = await orError(find, ({ code }) => code === "FILE_MISSING" || code === "MODEL_CHANGED");
   return found instanceof JobError ? undefined : found.sha256;

@@ -2,6 +2,7 @@ import type { Sink } from "../targets/target.js";
 import { count } from "../base/shown-numbers.js";
 import type { Plan, RunId } from "./plan/plan.js";
 import {
+  comparedDateOf,
   logicalDateOf,
   readersText,
   readersView,
@@ -75,7 +76,7 @@ export function decidingCommands(job: Job, plan: Plan): DecidingCommands {
     approve: job.command(params, { verb: "approve", runId }),
     discard: job.command(params, { verb: "discard", runId }),
     newRun: newRunCommand(job, plan),
-    joinsBaseline: logicalDateOf(plan) !== undefined && checks?.profile === undefined,
+    joinsBaseline: comparedDateOf(plan) !== undefined && checks?.profile === undefined,
     newer: overwrites(plan)
       ? "once a run of a later date has published to this table, publishing this one takes --allow-older"
       : undefined,

@@ -31,7 +31,6 @@ const inputPath = ["input", "path"];
 const laterInputHint = "run the same command again when the input is there, or correct input.path";
 const pathHint = "paths are relative to the spec's folder; input.wait makes a run wait for input that comes later";
 
-/** Folders that are searched for the log of a lakehouse table at once. */
 const rootsAtOnce = 8;
 
 async function awaitInput(spec: JobSpec, source: Source): Promise<void> {
@@ -124,9 +123,7 @@ export function requireListed({ where }: PlacedSpec, { missingFiles, unreadable:
   }
 }
 
-/**
- * Refuses a missing folder: temporary if its parent exists, as for a day that is still to come; else the path is wrong.
- */
+/** Temporary if its parent exists, as for a day that is still to come; else the path is wrong. */
 function requireFolders({ spec, where }: PlacedSpec, { missingFolders }: Listing): void {
   const first = missingFolders.find(({ parentExists }) => !parentExists) ?? missingFolders[0];
   if (first === undefined) {
@@ -156,7 +153,7 @@ function refuseUncommitted(spec: JobSpec, { shards }: Listing): void {
   }
 }
 
-/** Refuses files of a lakehouse table, not all of which are current. @throws JobError SPEC_INVALID */
+/** Not all files of a lakehouse table are current. */
 async function refuseLakeTables(source: Source, { tableRoots }: Listing): Promise<void> {
   const roots = [...new Map(tableRoots.map(({ folder, pattern }) => [folder, pattern]))];
   for (let start = 0; start < roots.length; start += rootsAtOnce) {
@@ -223,7 +220,6 @@ interface Refused {
   readonly error: JobError;
 }
 
-/** Returns the listing, or the reason why the input is not ready. */
 async function listWhenReady(job: PlacedSpec, input: Input, refused: Refused | undefined): Promise<Listing | JobError> {
   const { source } = input;
   let listing: Listing;
@@ -276,7 +272,6 @@ function isSame({ shards: some }: Listing, { shards: others }: Listing): boolean
 interface Pauses {
   /** @throws JobError when the time is over; the signal's reason */
   pause(why: JobError, listingMs: number): Promise<void>;
-  /** Logs that the input is ready, if there was a pause. */
   end(): void;
 }
 
@@ -316,7 +311,6 @@ const footerConcurrency = 256;
 /** The columns of a shard, including those of its folder names. */
 export interface SeenSchema {
   readonly shard: ListedShard;
-  /** The shard, as messages name it. */
   readonly name: string;
   readonly columns: readonly SourceColumn[];
   readonly legacyDates: readonly LegacyDates[];
@@ -348,7 +342,6 @@ export async function readSchema(
 /** The content of the footers of all shards. */
 export interface SeenShards {
   readonly shards: readonly PlannedShard[];
-  /** The rows of all shards together. */
   readonly rows: number;
   /** The schemas that differ. */
   readonly schemas: readonly SeenSchema[];
@@ -360,10 +353,7 @@ export interface SeenShards {
   readonly partitionDates: ReadonlySet<string>;
 }
 
-/**
- * Whether planning may reject the input, for too few or too old rows. The input is then read before the model is
- * loaded.
- */
+/** Whether planning may reject the input for too few or too old rows: it is then read before the model is loaded. */
 export function mayNotBeReady({ input }: JobSpec, listed: readonly ListedShard[]): boolean {
   return listed.length === 0 || input.wait !== undefined || input.min_rows > 1 || input.freshness !== undefined;
 }
@@ -398,9 +388,7 @@ export async function readShards(
   return seen;
 }
 
-/**
- * Makes a shard that changes while it is planned a temporary error: nothing is planned yet that it could differ from.
- */
+/** A temporary error: nothing is planned yet that the shard could differ from. */
 function inputChangedWhilePlanning(error: unknown, { name }: JobSpec): unknown {
   return error instanceof JobError && error.code === "INPUT_CHANGED"
     ? new JobError("INPUT_NOT_READY", `planning ${name}: the input changes while it is read: ${error.message}`, {
@@ -410,7 +398,7 @@ function inputChangedWhilePlanning(error: unknown, { name }: JobSpec): unknown {
     : error;
 }
 
-/** Opens shards. If one cannot be opened, none stays open. */
+/** If one cannot be opened, none stays open. */
 async function openAll(source: Pick<Source, "open">, shards: readonly ListedShard[]): Promise<OpenShard[]> {
   const opening = await Promise.allSettled(shards.map((shard) => source.open(shard)));
   const opened = opening.flatMap((one) => (one.status === "fulfilled" ? [one.value] : []));
@@ -480,7 +468,6 @@ async function readFooters(opened: OpenedJob, decoder: Decoder, listed: readonly
   return { shards, rows, schemas: seen, encrypted, nulls, partitionDates };
 }
 
-/** The columns of a shard, with the name of the shard for messages. */
 interface NamedSchema {
   readonly name: string;
   readonly columns: readonly SourceColumn[];
@@ -533,7 +520,6 @@ function typeIn(shard: NamedSchema | undefined, name: string): string {
 const dayMs = 86_400_000;
 const columnKey = ["input", "freshness", "column"];
 
-/** The length of a unit of each type, in milliseconds. The unit of a date is a day. */
 const unitsMs = new Map<ColumnType, number>([
   ["date32", dayMs],
   ["timestamp[us]", 1e-3],
@@ -541,11 +527,6 @@ const unitsMs = new Map<ColumnType, number>([
   ["timestamp[us, UTC]", 1e-3],
 ]);
 
-/**
- * Compares the newest value of `input.freshness.column` with its limits. It reads that column of all shards.
- * @throws JobError INPUT_NOT_READY for a value older than `error_after`; SPEC_INVALID for a column without dates;
- * SCHEMA_MISMATCH, SHARD_CORRUPT, INPUT_CHANGED
- */
 async function checkFreshness(opened: OpenedJob, decoder: Decoder, seen: SeenShards): Promise<void> {
   const { job, input, attempt, reporter } = opened;
   const { log } = reporter;
@@ -570,7 +551,7 @@ async function checkFreshness(opened: OpenedJob, decoder: Decoder, seen: SeenSha
   judgeAge(spec, log, age, describe);
 }
 
-/** Compares an age in seconds with the limits: warns, or throws. `describe`: says what was found, with the age as a text. */
+/** `age` is in seconds. `describe`: says what was found, with the age as a text. */
 function judgeAge(spec: JobSpec, log: Log, age: number, describe: (ageText: string) => string): void {
   const { warn_after: warn = Number.POSITIVE_INFINITY, error_after: error = Number.POSITIVE_INFINITY } =
     spec.input.freshness ?? {};
@@ -588,7 +569,6 @@ function judgeAge(spec: JobSpec, log: Log, age: number, describe: (ageText: stri
   }
 }
 
-/** The column of `input.freshness` in the shards. @throws JobError SPEC_INVALID, SCHEMA_MISMATCH */
 function datedColumn(name: string, { schemas, encrypted }: SeenShards): ColumnRef {
   const [first, ...others] = schemas;
   const typed = first === undefined ? undefined : withTypesOf(others, first);
@@ -618,7 +598,6 @@ function datedColumn(name: string, { schemas, encrypted }: SeenShards): ColumnRe
   return column;
 }
 
-/** Returns a contract that reads one column. */
 function contractOf(column: ColumnRef): Contract {
   const passthrough = [{ column: column.name, source: column }];
   const none = { inputs: [], outputs: [], fixedBatchRows: null, expressions: null };
@@ -630,7 +609,7 @@ interface DatedShards {
   readonly seen: Pick<SeenShards, "shards" | "partitionDates">;
 }
 
-/** Returns the greatest value in the units of the column's type; undefined: all values are NULL. */
+/** In the units of the column's type; undefined: all values are NULL. */
 async function newestValue(
   source: Source,
   signal: AbortSignal,
@@ -670,7 +649,6 @@ function partitionMs(text: string): number {
   return Date.parse(`${time}Z`);
 }
 
-/** Yields each shard that has rows, as a group of one. */
 function* wholeShards(shards: readonly PlannedShard[]): Generator<readonly SliceOfRun[]> {
   let rowStart = 0;
   for (const shard of shards) {
@@ -704,10 +682,7 @@ function referenceOf({ spec, dateParam }: Job, { dateMs }: Attempt): { readonly 
   return end < now ? { ms: end, name: `the end of ${date}` } : { ms: now, name: "now" };
 }
 
-/**
- * The first and the last instant that can be shown: 0001-01-01 and 9999-12-30. A column's greatest value may be
- * infinite.
- */
+/** 0001-01-01 and 9999-12-30: what can be shown. A column's greatest value may be infinite. */
 const [firstMs, lastMs] = [-62_135_596_800_000, Date.UTC(9999, 11, 30)];
 
 function millisecondsOf(value: bigint, type: ColumnType): number {
@@ -715,7 +690,7 @@ function millisecondsOf(value: bigint, type: ColumnType): number {
   return Math.min(Math.max(Math.floor(ms), firstMs), lastMs);
 }
 
-/** Returns the instant of a value. A date counts as the end of its day, because its rows belong to that whole day. */
+/** A date counts as the end of its day, because its rows belong to that whole day. */
 function instantOfValue(value: bigint, type: ColumnType, timezone: string): number {
   const ms = millisecondsOf(value, type);
   return type === "timestamp[us, UTC]" ? ms : instantOf(type === "date32" ? ms + dayMs : ms, timezone);
@@ -735,7 +710,7 @@ function showAge(seconds: number): string {
   return days < 2 ? showDuration(seconds) : rest < 3600 ? `${days} days` : `${days} days ${Math.floor(rest / 3600)} h`;
 }
 
-/** Returns how to show an age and its limit: rounded, unless both would read the same. */
+/** Rounded, unless both would read the same. */
 function ageShower(age: number, limit: number): (seconds: number) => string {
   return Number.isFinite(age) && showAge(age) === showAge(limit) ? showExactly : showAge;
 }
@@ -760,9 +735,7 @@ function showExactly(seconds: number): string {
 
 /** Checks the pages of each shard and computes its digest while a run is planned (`input.verify: full`). */
 interface ShardVerification {
-  /** Returns the sha256 in hex. @throws JobError SHARD_CORRUPT */
   shard(shard: OpenShard): Promise<string>;
-  /** Logs what was checked and what could not be checked. */
   logSummary(): void;
 }
 

@@ -71,10 +71,7 @@ export interface BindingInput {
   readonly takenElsewhere?: ReadonlySet<string> | undefined;
 }
 
-/**
- * Binds the model to a shard's schema, and checks the bound model.
- * @throws JobError CONTRACT, or SPEC_INVALID for an expression
- */
+/** Binds the model to a shard's schema, and checks it. @throws JobError CONTRACT, or SPEC_INVALID for an expression */
 export async function bindFirstShard(
   job: PlacedSpec,
   source: ShardFiles,
@@ -114,7 +111,6 @@ export async function bindFirstShard(
 /** Threads cannot send each other 4 GiB at once; this is a safe limit below. */
 const batchBytesLimit = 2 ** 30;
 
-/** Refuses an `engine.batch_size` whose batches would be too large. @throws JobError SPEC_INVALID */
 function refuseLargeBatches({ spec, where }: PlacedSpec, contract: Contract): void {
   const given = spec.engine.batch_size;
   const bytes = bytesPerRow(contract);
@@ -172,8 +168,7 @@ interface ShardColumns {
 }
 
 /**
- * Binds `input.where` and `input.columns` to a shard's columns. A computed column replaces the shard's column of the
- * same name; expressions use the shard's column.
+ * A computed column replaces the shard's column of the same name; expressions use the shard's column.
  * @throws JobError SPEC_INVALID with the place of the expression in the spec
  */
 async function bindExpressions(

@@ -13,7 +13,7 @@ import type { Decoder } from "../formats/format.js";
 import { type SpanRange, spansOf } from "./plan/spans.js";
 import type { Plan } from "./plan/plan.js";
 import type { PaidReport, SpendingReport } from "../report/report.js";
-import { showCount, count, rounded } from "../base/shown-numbers.js";
+import { count, digitsApart, rounded, showCount, shown } from "../base/shown-numbers.js";
 import type { OpenedJob, Attempt, Log } from "../flow/opened-job.js";
 import { pendingRanges } from "../flow/read.js";
 import { allowedRejects } from "../flow/rejects.js";
@@ -26,17 +26,14 @@ import { rowsOf } from "./lifecycle/span-record.js";
 import { recordSpending, recordedSpending } from "./attempt.js";
 import type { RecordedSpending } from "./lifecycle/recorded-run.js";
 
-/** Rows that are asked before all others. */
 const firstRows = 200;
-/** The share of them whose answers must be valid. */
+/** The share of the first rows whose answers must be valid. */
 const leastValid = 0.95;
 
-/** The rows of a worker that need answers. */
 interface OwnRows {
   readonly run: Pick<RunSink, "plan" | "spans">;
   readonly engine: Engine;
   readonly decoder: Decoder;
-  /** The spans of this worker. */
   readonly share: SpanRange;
 }
 
@@ -72,7 +69,6 @@ async function askFirstRows(
   const sample = await sampleRows(opened, { plan, engine, decoder, ranges, count: firstRows });
   const before = paid.spending;
   const mayReject = allowedRejects({ limit: job.spec.max_rejects, rows: plan.input.rows }) / plan.input.rows;
-  /** So many of the first rows must have valid answers. */
   const least = Math.min(leastValid, 1 - mayReject) * sample.rows.length;
   const outputs = outputTensors(plan.contract);
   const distinct = new Set(sample.rows.map((inputs) => JSON.stringify(paid.promptTexts(inputs)))).size;
@@ -105,7 +101,6 @@ interface SeenAnswers {
 /**
  * Waits until so many answers are valid that the others cannot change the verdict, or until all are there: a few slow
  * answers must not hold up the whole table. The rows of the others find their requests under way.
- * @throws the error that ended one of them
  */
 async function enoughAnswers(asking: readonly Promise<EngineResponse>[], least: number): Promise<SeenAnswers> {
   const faults: string[] = [];
@@ -136,7 +131,6 @@ async function enoughAnswers(asking: readonly Promise<EngineResponse>[], least: 
   return { rows: asking.length, settled, valid, faults };
 }
 
-/** @throws JobError FIRST_ROWS */
 function requireValid({ rows, valid, faults }: SeenAnswers, least: number): void {
   if (valid >= least) {
     return;
@@ -156,7 +150,6 @@ function requireValid({ rows, valid, faults }: SeenAnswers, least: number): void
 }
 
 interface AskedRows {
-  /** Answers that were paid for. */
   readonly answers: number;
   /** Rows that they are of: those whose answers were not there yet. */
   readonly asked: number;
@@ -164,7 +157,6 @@ interface AskedRows {
   readonly share: number;
 }
 
-/** @throws JobError BUDGET if all rows would probably cost more than the run may */
 function requireAffordable(plan: Plan, { spending, limits }: PaidEngine, { answers, asked, share }: AskedRows): void {
   const { run: all, price } = spending;
   if (all.answers === 0) {
@@ -176,7 +168,7 @@ function requireAffordable(plan: Plan, { spending, limits }: PaidEngine, { answe
   const cost = price === undefined ? 0 : costOf(all, price) * perAnswer;
   const found =
     limits.cost !== undefined && cost > limits.cost
-      ? `cost about ${cost.toFixed(2)}, and model.budget.max_cost is ${limits.cost}`
+      ? `cost about ${shown(cost, digitsApart(cost, limits.cost))}, and model.budget.max_cost is ${limits.cost}`
       : limits.tokens !== undefined && tokens > limits.tokens
         ? `take about ${showCount(Math.round(tokens))} tokens, and model.budget.max_tokens is ${showCount(limits.tokens)}`
         : undefined;
@@ -213,7 +205,6 @@ async function checkRows(opened: OpenedJob, { run, engine, decoder, share }: Own
   await scoreWithoutPublishing(opened, { plan, engine: checking, decoder, ...rows }, () => undefined);
 }
 
-/** Returns placeholder values in place of an answer. */
 function blankOutputs({ signature }: Engine, names: readonly string[], rows: number): readonly Tensor[] {
   const blank = blankRows(signature.outputs, rows) ?? [];
   return names.flatMap((name) => blank.find((output) => output.name === name) ?? []);
@@ -222,9 +213,8 @@ function blankOutputs({ signature }: Engine, names: readonly string[], rows: num
 /** An attempt whose answers are kept. Disposing keeps what is left, and records at the target what the run has paid for. */
 interface PayingAttempt extends AsyncDisposable {
   /**
-   * Counts what all workers have paid for, and records at the target. Called when this worker's share is committed, before
+   * Counts what all workers have paid for, and records it at the target: when this worker's share is committed, before
    * the run is finished or held.
-   * @throws JobError MODEL_CHANGED, DISK, OBJECT_STORE, DATABASE
    */
   settle(): Promise<void>;
 }

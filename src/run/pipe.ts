@@ -35,16 +35,13 @@ export interface OpenedPipe {
   readonly dateMs: () => number;
   readonly input: RowStream;
   readonly output: RowWriter;
-  /** Opens the decoder of the stream's batches. */
   readonly openDecoder: () => Promise<Decoder>;
-  /** Is called with rejected rows. */
   readonly onRejected: (rows: readonly RejectedRow[]) => Promise<void>;
 }
 
 /**
  * Scores a stream of record batches: for each batch that comes in one goes out, in order, as soon as it is scored. The
  * output gets its end marker only if the input has had one.
- * @throws JobError
  */
 export async function runPipe(pipe: OpenedPipe): Promise<PipeReport> {
   const { models, signal, nowMs, input } = pipe;
@@ -80,7 +77,6 @@ interface HeldBatch {
   readonly shard: PlannedShard;
 }
 
-/** Scores all batches of the stream and returns how many rows came. */
 async function scoreStream(pipe: OpenedPipe, parts: StreamParts): Promise<number> {
   const {
     job: { spec },
@@ -182,7 +178,7 @@ async function scoreStream(pipe: OpenedPipe, parts: StreamParts): Promise<number
 /** A stream has no shards that could change while they are read. */
 const shards: DecodedRows["shards"] = [];
 
-/** Returns the limit of rejected rows. A percentage has no limit until the end, when the number of rows is known. */
+/** A percentage has no limit until the end, when the number of rows is known. */
 function rejectLimit(
   { max_rejects: limit }: Pick<JobSpec, "max_rejects">,
   { rows, already }: { rows: number | undefined; already: number },

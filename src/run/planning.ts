@@ -1,6 +1,5 @@
 import type { JobSpec } from "../job/jobfile/job-spec.js";
 import type { Source } from "../sources/source.js";
-import type { Sink } from "../targets/target.js";
 import { count } from "../base/shown-numbers.js";
 import {
   type Contract,
@@ -100,6 +99,9 @@ export async function planRun(
   const contract = await bind(second && computedColumns(second.contract));
   warnOfModel(spec, reporter.log, resolved, engine.signature);
   warnOfVersion(spec, reporter.log, resolved);
+  if (second !== undefined && model.sha256 === second.model.sha256 && spec.challenger?.inputs === undefined) {
+    reporter.log.warn("the challenger is the model itself, and takes its time: remove it from the spec");
+  }
   warnOfFolders(job, reporter.log, contract);
   warnOfNulls(spec, reporter, contract, seen);
   warnOfLegacyDates(reporter.log, contract, schemas);
@@ -351,7 +353,7 @@ async function planChecks(
   opened: OpenedJob,
   { resolved, contract }: { readonly resolved: FoundModel; readonly contract: Contract },
 ): Promise<PlannedChecks | undefined> {
-  const { job, sink, input, attempt, reporter, queries } = opened;
+  const { job, input, attempt, reporter, queries } = opened;
   const { spec } = job;
   if (spec.checks === undefined) {
     return undefined;
@@ -361,9 +363,7 @@ async function planChecks(
   const { slices, sql } = spec.checks;
   const profile = await pinProfile(job, input);
   const { isNewModel, ...compared } =
-    profile === undefined
-      ? await planComparisons(job, sink, reporter.log, resolved)
-      : { isNewModel: false, baseline: [], profile };
+    profile === undefined ? await planComparisons(opened, resolved) : { isNewModel: false, baseline: [], profile };
   if (isNewModel && golden === undefined) {
     warnOfNoGoldenRows(spec, reporter.log, resolved, compared);
   }
@@ -386,17 +386,15 @@ export async function requireFitting(job: PlacedSpec, queries: Queries, contract
 
 /** Finds the published runs that a run is compared with. */
 async function planComparisons(
-  { spec, dateParam }: Job,
-  sink: Sink,
-  log: Log,
+  { job: { spec, dateParam }, sink, input, attempt, reporter: { log } }: OpenedJob,
   resolved: FoundModel,
-): Promise<Pick<PlannedChecks, "baseline" | "leftOut" | "olderModel"> & { readonly isNewModel: boolean }> {
+): Promise<Pick<PlannedChecks, "baseline" | "day" | "leftOut" | "olderModel"> & { readonly isNewModel: boolean }> {
   const modelSha256 = resolved.model.sha256;
   const ordered = { params: spec.params, dateParam: dateParam ?? null };
   const date = logicalDateOf(ordered);
   const warning = `the checks cannot compare this run with earlier runs: ${whyNotCompared(ordered)}`;
   if (spec.input.since !== undefined) {
-    return { baseline: [], isNewModel: false };
+    return { baseline: [], day: await input.chain?.planDay(new Date(attempt.dateMs())), isNewModel: false };
   }
   if (dateParam === undefined || date === undefined) {
     log.warn(warning);

@@ -68,7 +68,6 @@ export async function previewPlan(opened: OpenedJob, check: StoredRunCheck): Pro
   return isNeeded ? await make() : await orUntried(newPlan, make, unlessStopped(opened.attempt.signal));
 }
 
-/** Begins the line of what `run` can do without. */
 const newPlan = "the plan of a new run";
 
 /** A run that is resumed is planned with its own model, and although its input is not whole. */
@@ -174,9 +173,7 @@ export interface PreviewedPlan extends PlannedRuns {
   readonly untried: readonly string[];
 }
 
-/** The signature of the model, and the columns of the first shard including those of its folder names. */
 interface SchemaPreview {
-  /** Model and shard as messages name them. */
   readonly model: string;
   readonly shard: string;
   readonly sha256: string;
@@ -279,11 +276,9 @@ async function lookAtFirst<T>(opened: OpenedJob, look: (first: FirstShard) => Pr
   return seen && (await look({ shard, decoder, resolved, engine, seen }));
 }
 
-/** The findings of a dry run at the target. */
 interface TargetCheck {
   /** The state of the run; undefined: the target could not be reached. */
   readonly state?: RunState;
-  /** Checks that were not carried out, a line each. */
   readonly untried: readonly string[];
 }
 
@@ -326,7 +321,6 @@ function atRun({ command, spec }: Job, error: JobError, isPlanned: boolean): Job
   });
 }
 
-/** What a dry run finds of the run that the target has. */
 interface StoredRunCheck {
   /**
    * What `run` does with that run. plan: it plans a run, because there is none that goes on. resume: it scores the rows
@@ -337,9 +331,7 @@ interface StoredRunCheck {
   readonly stored?: StoredPlan | undefined;
   /** The error that `run` ends with because of that run; undefined: it ends with none. */
   readonly refusal?: JobError | undefined;
-  /** Whether the target answered. */
   readonly isReached: boolean;
-  /** Checks that were not carried out, a line each. */
   readonly untried: readonly string[];
 }
 
@@ -373,7 +365,6 @@ export async function checkStoredRun(opened: OpenedJob): Promise<StoredRunCheck>
     : { ...none, stored, next: "end", refusal: spellOut(job, next) };
 }
 
-/** What `run` does with a run that the target has. @throws JobError that it ends with because of that run */
 async function nextOf(opened: OpenedJob, stored: StoredPlan): Promise<StoredRunCheck["next"]> {
   const { job, sink, input, attempt, reporter } = opened;
   if (stored.pruned !== undefined) {
@@ -401,7 +392,7 @@ async function nextOf(opened: OpenedJob, stored: StoredPlan): Promise<StoredRunC
   }
 }
 
-/** What `run` does with an unfinished run. @throws JobError if it cannot go on, and `run` would not begin another one in its place */
+/** @throws JobError if it cannot go on, and `run` would not begin another one in its place */
 async function nextOfUnfinished(opened: OpenedJob, run: RunSink): Promise<StoredRunCheck["next"]> {
   const { job, sink, input, attempt } = opened;
   try {
@@ -417,7 +408,7 @@ async function nextOfUnfinished(opened: OpenedJob, run: RunSink): Promise<Stored
   }
 }
 
-/** Returns a line that says what was not carried out, if `work` fails with an error that a dry run can do without; default: a retry may succeed. */
+/** Returns a line of what was not carried out, if `work` fails with an error that a dry run can do without. */
 async function orUntried<T>(
   what: string,
   work: () => Promise<T>,
@@ -462,7 +453,6 @@ export function plannedChecks(spec: JobSpec, plan: Plan): string[] {
   ];
 }
 
-/** Says what a planned run is compared with, and where comparisons only warn, a line each. */
 function comparedLines(
   checks: NonNullable<JobSpec["checks"]>,
   plan: Pick<Plan, "params" | "dateParam" | "staged" | "model"> & { readonly checks: PlannedChecks },
@@ -495,7 +485,6 @@ function comparedLine({ baseline, profile }: PlannedChecks, canHold: boolean): s
     : `compared with ${runs}, ${datesText(dates)}${few}`;
 }
 
-/** Rows whose prompts are measured. */
 const measuredRows = 200;
 /** UTF-8 bytes of a token: English prose has about four, code and other languages have fewer. */
 const bytesPerToken = 4;
@@ -508,18 +497,13 @@ interface EstimateOptions {
   readonly decoder: Decoder;
 }
 
-/** What a run will take. */
 interface RunEstimate {
   /** undefined: predictions are free. */
   readonly estimate: PlanEstimate | undefined;
-  /** Checks that were not carried out, a line each. */
   readonly untried: readonly string[];
 }
 
-/**
- * Estimates what a run will take, from the prompts of some rows that are spread over its table. Nothing is asked. Where
- * the tokenizer of the spec cannot be loaded, which no run needs, bytes are counted.
- */
+/** Asks nothing. Where the tokenizer of the spec cannot be loaded, which no run needs, bytes are counted. */
 async function estimateRun(opened: OpenedJob, { plan, engine, decoder }: EstimateOptions): Promise<RunEstimate> {
   const { job, models, attempt } = opened;
   const { paid } = engine;
@@ -562,7 +546,7 @@ async function estimateRun(opened: OpenedJob, { plan, engine, decoder }: Estimat
   return { estimate, untried };
 }
 
-/** The tokens of each place. @param tokens of each row that can be scored, in the order of the places */
+/** @param tokens of each row that can be scored, in the order of the places */
 function sumsOf(places: readonly SampledPlace[], tokens: readonly number[]): SampledSum[] {
   let from = 0;
   return places.map(({ read, rows }) => {
@@ -572,7 +556,7 @@ function sumsOf(places: readonly SampledPlace[], tokens: readonly number[]): Sam
   });
 }
 
-/** The tokens of each row's texts: those that `countTokens` counts, or one for every four bytes. */
+/** Those that `countTokens` counts, or one for every four bytes. */
 async function tokensOf(
   paid: PaidEngine,
   { rows }: RowSample,
@@ -591,24 +575,19 @@ async function tokensOf(
   });
 }
 
-/** Loads the tokenizer that the spec names for estimates; undefined: it names none. @throws JobError of its file */
 async function openTokenCounter(job: PlacedSpec, models: Models): Promise<CountTokens | undefined> {
   return models.loadTokenCounter && (await atKey(job, ["model", "prompt", "tokenizer"], models.loadTokenCounter));
 }
 
 interface PreviewOptions {
-  /** The most rows to score. */
   readonly limit: number;
-  /** A condition in addition to `input.where`. */
   readonly where?: string | undefined;
-  /** The most features to show. */
   readonly features: number;
   /** Rows drawn at random in place of the first ones, in the order of the input. */
   readonly sample?: Sampling | undefined;
 }
 
 interface Sampling {
-  /** The most rows to score. */
   readonly rows: number;
   readonly seed: number;
 }
@@ -628,10 +607,7 @@ const mostDraws = 2000;
 /** Of a large sample so many for each of its rows. */
 const drawsPerRow = 4;
 
-/**
- * Scores the first rows of the input as a run does, and writes nothing to the target.
- * @throws JobError the errors of planning and scoring
- */
+/** Scores the first rows of the input as a run does. Writes nothing. @throws JobError of planning and scoring */
 export async function previewRows(opened: OpenedJob, options: PreviewOptions): Promise<PreviewedRows> {
   const job = narrowed(opened.job, options.where);
   const previewed = { ...opened, job };
@@ -728,19 +704,16 @@ async function sampledRows(
   return { spans: sample, limit: wanted, drawn: { rows: draw.rows.length, of: all } };
 }
 
-/** Whether predictions cost money. */
 function isPaid(spec: JobSpec): boolean {
   return spec.model.prompt !== undefined;
 }
 
 type Spans = Map<number, { readonly rows: readonly (readonly string[])[]; readonly rejects: readonly RejectedRow[] }>;
 
-/** Counts the scored rows and the rejected rows. */
 function rowsIn(spans: Spans): number {
   return [...spans.values()].reduce((sum, { rows, rejects }) => sum + rows.length + rejects.length, 0);
 }
 
-/** Returns the job with the second condition, without checks. */
 function narrowed(job: Job, where: string | undefined): Job {
   const { spec } = job;
   const own = spec.input.where;
@@ -753,7 +726,7 @@ function narrowed(job: Job, where: string | undefined): Job {
   };
 }
 
-/** Adds features to the carried columns, with names that no output column can have. */
+/** With names that no output column can have. */
 function withFeatures(
   contract: Contract,
   most: number,
@@ -784,7 +757,7 @@ function rowsOf({ columns, rowCount }: OutputRows, most: number): string[][] {
 interface RowDraw {
   /** All rows that were drawn, in the order of the draw. */
   readonly rows: readonly number[];
-  /** Draws further rows, and returns them: fewer where the table has no more. */
+  /** Fewer where the table has no more. */
   more(wanted: number): readonly number[];
 }
 

@@ -89,15 +89,12 @@ interface PruneCommand {
   readonly dryRun: boolean;
 }
 
-/** The runs of a job's series, and how they are pruned. */
 interface Series {
   readonly groups: readonly RunGroup[];
-  /** The runs whose profiles open runs of the job are compared with. */
   readonly pins: ReadonlyMap<string, RunId>;
   readonly isOver?: (group: RunGroup) => boolean;
 }
 
-/** Finds the runs of this series. */
 async function seriesOf(spec: JobSpec, sink: Sink): Promise<Series> {
   const all = groupRuns(await sink.history({ job: spec.name, last: everyRun }));
   const groups = all.filter((group) => {
@@ -129,7 +126,7 @@ async function pruneSeries(
   return { old, kept: choices.filter(({ kind }) => kind === "keep").length, tables };
 }
 
-/** Prunes a group that was chosen. undefined: it is not old, or nothing was left of it. */
+/** undefined: it is not old, or nothing was left of it. */
 async function pruneRun(
   sink: Sink,
   attempt: Attempt,
@@ -159,7 +156,6 @@ async function pruneRun(
   return choice.again && isNothing ? undefined : { ...about, removed: outcome, retained: undefined };
 }
 
-/** The tombstone of a group: the stored one, or one to store. */
 function pruningOf({ actingUser, dateMs }: Attempt, group: RunGroup): Pruning {
   const { latest, runs } = group;
   const plan = planOf(group);

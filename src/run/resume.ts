@@ -27,7 +27,6 @@ import { prunedError, type Pruning } from "./lifecycle/pruned-run.js";
 
 const shownLimit = 5;
 
-/** A plan, and what became of its run. */
 type PlannedRun = Pick<RunSink, "plan" | "state">;
 
 /** What is known of a run that decides what becomes of it. */
@@ -191,7 +190,6 @@ export function checkPins(
   return change.added.length;
 }
 
-/** Makes the error for changed shards; it says what is different in the first one. */
 function changedInput(
   job: Job,
   sink: Sink,
@@ -221,7 +219,7 @@ function changedInput(
 
 const restoreAll = "restore what was planned and run again";
 
-/** Returns the hint for a difference. @param restore how to undo it */
+/** @param restore how to undo the difference */
 function hintOf(
   job: Job,
   sink: Sink,
@@ -241,7 +239,6 @@ function hintOf(
   return `${lines.join("\n    ")}: ${newRunCommand(job, plan)}${adds ? " --allow-duplicates" : ""}`;
 }
 
-/** Keeps the changes that concern rows that are not committed yet. */
 function pendingOf(run: RunSink, { missing, changed }: ListingChange): Pick<ListingChange, "missing" | "changed"> {
   const asked = new Set<PlannedShard>([...missing, ...changed]);
   const pending = new Set<PlannedShard>();
@@ -261,7 +258,7 @@ function pendingOf(run: RunSink, { missing, changed }: ListingChange): Pick<List
   };
 }
 
-/** Describes a change of the listing. @param difference how the first changed shard differs */
+/** @param difference how the first changed shard differs */
 function describe({ added, missing, changed }: ListingChange, difference?: string): string {
   const uris = changed.map(({ uri }, index) =>
     index === 0 && difference !== undefined ? `${uri} (${difference})` : uri,

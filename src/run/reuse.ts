@@ -64,7 +64,6 @@ export async function planReuse(
   return found === undefined ? null : pinOf(found);
 }
 
-/** The last published run of the series with an earlier date; undefined: there is none. */
 async function lastOfSeries({ spec, dateParam }: Job, sink: Sink, log: Log): Promise<DatedRun | undefined> {
   const date = logicalDateOf({ params: spec.params, dateParam: dateParam ?? null });
   if (dateParam === undefined || date === undefined) {
@@ -83,7 +82,6 @@ async function lastOfSeries({ spec, dateParam }: Job, sink: Sink, log: Log): Pro
   return last;
 }
 
-/** @throws JobError CONTRACT for a key column that is a list or a struct */
 function requireScalarKey({ passthrough, reuse }: Contract): void {
   for (const { column, source } of passthrough) {
     const { type } = source;
@@ -136,7 +134,7 @@ export async function openReuse(
   return { contract, timer, predictions, hashing: { seeds, table } };
 }
 
-/** Reads the rows of a published run into memory; undefined: they cannot be read. */
+/** undefined: they cannot be read. */
 async function readPublished(
   opened: OpenedJob,
   plan: Plan,
@@ -161,7 +159,6 @@ async function readPublished(
   }
 }
 
-/** Warns of rows that do not fit in memory. @throws JobError USAGE where predictions cost money */
 function warnOfRest(
   log: Log,
   { request }: Plan,
@@ -200,7 +197,6 @@ function seedsOf({ model, contract }: Plan): HashSeeds {
   return { features: seedOf("features"), key: seedOf("key"), predictions: seedOf("predictions") };
 }
 
-/** Stored rows in memory. */
 interface FilledTable {
   readonly table: StoredTable;
   /** The predictions of its rows, in the order of the contract's outputs. */
@@ -213,7 +209,7 @@ interface FilledTable {
   readonly wholeBytes: number;
 }
 
-/** Reads stored rows into memory, as many as fit into their share of it. */
+/** As many as fit into their share of the memory. */
 async function fillTable(
   signal: AbortSignal,
   { storedBytes }: MemoryBudget,

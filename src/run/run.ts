@@ -14,7 +14,6 @@ import { checkPublished, latestRun, refuseElsewhere, refusePruned } from "./resu
 /**
  * Carries out a run: plans it or resumes it, scores the spans that are not committed, and finishes it. The same call
  * again finds the run complete.
- * @throws JobError
  */
 export async function runJob(opened: OpenedJob): Promise<RunReport> {
   const { job, sink, attempt, reporter } = opened;
@@ -68,9 +67,8 @@ export function startAfter(
 }
 
 /**
- * Plans a run as soon as its input is ready, and carries it out.
- * @param held the held run, or the unfinished erasure, that it takes the place of. If a person has approved it meanwhile,
- * no run takes its place, and this attempt publishes it.
+ * @param held the held run, or the unfinished erasure, that it takes the place of. If a person has approved it
+ * meanwhile, no run takes its place, and this attempt publishes it.
  */
 async function startRun(asked: OpenedJob, runId: RunId, held?: RunSink): Promise<RunReport> {
   const opened = { ...asked, input: await readableInput(asked) };
@@ -188,7 +186,7 @@ async function takeUp(opened: OpenedJob, stored: StoredPlan): Promise<RunReport>
   });
 }
 
-/** Returns the error if rows cannot be read as they were planned. @throws other errors of `scoring` */
+/** Returns the error if rows cannot be read as they were planned. */
 async function orChangedInput<T>(scoring: Promise<T>): Promise<T | JobError> {
   return await scoring.catch((thrown: unknown) => {
     const error = firstError(thrown);

@@ -79,7 +79,6 @@ export async function checkResumable(opened: OpenedJob, run: RunSink, listing: L
   return { model, shardsUnplanned };
 }
 
-/** How an attempt that planned a run went on. */
 type Begun =
   | { readonly report: RunReport }
   /** Another attempt has planned that these rows are read. */
@@ -142,7 +141,6 @@ export async function planAndScore(opened: OpenedJob, runId: RunId, listing: Lis
   return { report };
 }
 
-/** Loads the model of the stored plan in place of the one that this attempt has planned with, and checks it. */
 async function reload(
   opened: OpenedJob,
   plan: Plan,
@@ -245,10 +243,7 @@ interface ScoringParts {
   readonly digests: ReadonlyMap<string, string>;
 }
 
-/**
- * Scores the uncommitted spans of this worker's share, and finishes the run if all spans are committed then. Stops at the
- * next commit if a person discards the run.
- */
+/** Stops at the next commit if a person discards the run. */
 function scoreAndFinish(opened: OpenedJob, run: RunSink, parts: ScoringParts): Promise<RunReport> {
   const { job, sink, models, attempt, reporter, queries } = opened;
   const { decoder, engine, shardsUnplanned, digests } = parts;
@@ -278,7 +273,7 @@ function scoreAndFinish(opened: OpenedJob, run: RunSink, parts: ScoringParts): P
   });
 }
 
-/** Finishes the run if all spans are committed. Needs neither model nor shards, which may be gone. */
+/** Needs neither model nor shards, which may be gone. */
 function finishIdleRun(opened: OpenedJob, run: RunSink, shardsUnplanned: number): Promise<RunReport> {
   const { job, attempt, reporter } = opened;
   return unlessDiscarded(opened, run, shardsUnplanned, async () => {
@@ -292,7 +287,6 @@ function finishIdleRun(opened: OpenedJob, run: RunSink, shardsUnplanned: number)
   });
 }
 
-/** Checks the rejected rows of earlier attempts before anything is scored. */
 function takeUpRejects(spec: JobSpec, log: Log, run: RunSink): void {
   checkRejects(spec, run);
   const { rejected } = rowsOf(run.spans);
@@ -302,7 +296,6 @@ function takeUpRejects(spec: JobSpec, log: Log, run: RunSink): void {
   }
 }
 
-/** Scores this worker's share, then, with `--steal`, spans that other workers have not committed. */
 async function scoreShares(
   opened: OpenedJob,
   run: RunSink,
@@ -378,7 +371,6 @@ async function storePlan(
   return await sink.create(plan, { runId: held.plan.runId, decision });
 }
 
-/** Digests of shards by URI, as far as planning computed them. */
 function digestsIn({ input }: Plan): ReadonlyMap<string, string> {
   return new Map(input.shards.flatMap(({ uri, sha256 }) => (sha256 === undefined ? [] : [[uri, sha256]])));
 }

@@ -10,11 +10,9 @@ import { type SpanScorer, openSpanScorer } from "../flow/score.js";
 import type { NamedTensor } from "../columns/tensor.js";
 import { rowsOfSpans } from "./plan/spans.js";
 
-/** The number of rows of a batch if the spec has no batch size. */
 const batchRows = 256;
 
 interface UnpublishedRun {
-  /** A plan that is not stored. */
   readonly plan: Plan;
   readonly engine: Engine;
   readonly decoder: Decoder;
@@ -24,7 +22,6 @@ interface UnpublishedRun {
   readonly countsRejects?: boolean | undefined;
 }
 
-/** Called with each span that is scored, in any order. */
 type TakeSpan = (span: Span, output: SpanOutput) => void;
 
 /** Opens what scores spans as a run does, but publishes nothing and adds nothing to the attempt's record. */
@@ -77,7 +74,6 @@ const places = 20;
 export interface RowSample {
   /** The inputs of each row that can be scored. */
   readonly rows: readonly (readonly NamedTensor[])[];
-  /** How many rows of the sample were read. */
   readonly read: number;
   /** The same for each place of the table, in the order of `rows`. */
   readonly places: readonly SampledPlace[];
@@ -95,7 +91,6 @@ interface SampleOptions {
   readonly decoder: Decoder;
   /** Neighbouring rows of the run that the sample is taken from. */
   readonly ranges: readonly RowRange[];
-  /** How many rows to read. */
   readonly count: number;
 }
 

@@ -118,15 +118,11 @@ async function scoreRows(
   }
 }
 
-/** Whether two runs are of the same rows, in the same spans. */
 function hasSameRows({ input: one, ...planned }: Plan, { input: other, ...plan }: Plan): boolean {
   return planned.commitRows === plan.commitRows && JSON.stringify(one.shards) === JSON.stringify(other.shards);
 }
 
-/**
- * Opens the challenger's run of the rows of a plan, all of whose spans are committed.
- * @throws Error if there is none
- */
+/** Opens the challenger's run of a plan's rows, all of whose spans are committed. @throws Error if there is none */
 export async function openSecondRun({ job, sink }: Pick<OpenedJob, "job" | "sink">, plan: Plan): Promise<RunSink> {
   const stored = await sink.find(job.base);
   if (stored === undefined || stored.pruned !== undefined) {
@@ -142,10 +138,9 @@ export async function openSecondRun({ job, sink }: Pick<OpenedJob, "job" | "sink
   return run;
 }
 
-/** Output columns that are shown of the rows that differ most. */
 const mostShown = 3;
 
-/** Compares two runs of the same rows, by row where rows are in files, by key where they are in tables, and stores the result. */
+/** By row where rows are in files, by key where they are in tables. */
 async function storeResult({ job, sink, queries }: OpenedJob, champion: RunSink, second: OpenedJob): Promise<void> {
   const { spec } = job;
   const challenger = await openSecondRun(second, champion.plan);
@@ -181,7 +176,6 @@ async function rowsOf(run: RunSink, key: readonly string[]): Promise<RunRows> {
   return { files: await run.read(key), rejected: rejectedRows(run), rowCount: input.rows, commitRows };
 }
 
-/** The rejected rows with their numbers in the run. */
 async function* rejectedRows(run: RunSink): AsyncGenerator<{ readonly row: number; readonly reason: string }> {
   let start = 0;
   const starts = new Map<string, number>();

@@ -105,7 +105,6 @@ export interface RunState {
 
 const isDamage = ({ damage }: JobError): boolean => damage !== undefined;
 
-/** What is known of a run that is not planned. */
 const nothing = {
   verdict: null,
   decision: null,
@@ -178,10 +177,7 @@ export async function runState(job: Job, sink: Sink, log: Log, lookAtPaid?: Look
   };
 }
 
-/**
- * Refuses to show a run in place of the one that was asked for, which a later run of the same params came after.
- * @throws JobError USAGE
- */
+/** Refuses a run that was asked for if a later run of the same params came after it. @throws JobError USAGE */
 export function requireLatest(latest: RunId, asked: string | undefined): void {
   if (asked !== undefined && asked !== latest) {
     throw new JobError("USAGE", `looking for run ${asked}: the latest run of these params is ${latest}`, {
@@ -193,7 +189,6 @@ export function requireLatest(latest: RunId, asked: string | undefined): void {
 /** Errors of a run whose spec, input or model is not the planned one. */
 const changes: ReadonlySet<string> = new Set(["PLAN_CHANGED", "INPUT_CHANGED", "INPUT_REWRITTEN", "MODEL_CHANGED"]);
 
-/** The command that continues an open run, or scores it again if something is not as planned. */
 function continuing(
   job: Job,
   { plan, state }: RunSink,
@@ -226,7 +221,6 @@ async function decided(
   };
 }
 
-/** What a person needs to know who decides on a held run, or on one that was rolled back; and the commands. */
 async function toDecide(
   job: Job,
   sink: Sink,
@@ -340,7 +334,7 @@ async function statsOf(job: Job, sink: Sink, stored: StoredPlan): Promise<RunSta
   return { profile, earlier: await earlierNights(job, sink, profile), comparison, state: state.kind };
 }
 
-/** Reads the profiles of the last published runs of earlier dates. One that cannot be read is no night that is known. */
+/** One that cannot be read is no night that is known. */
 async function earlierNights({ spec, dateParam }: Job, sink: Sink, { date }: RunProfile): Promise<RunProfile[]> {
   if (dateParam === undefined || date === "") {
     return [];
@@ -351,7 +345,6 @@ async function earlierNights({ spec, dateParam }: Job, sink: Sink, { date }: Run
   return texts.flatMap((text) => parseRunProfile(text) ?? []);
 }
 
-/** Finds a run among the published runs whose params equal this run's, except for dates. */
 async function publishedStats(job: Job, sink: Sink, runId: string): Promise<RunStats | undefined> {
   const { spec, dateParam } = job;
   const published = dateParam === undefined ? [] : await sink.published("everywhere");

@@ -34,9 +34,7 @@ export async function compareColumns(
 
 /** One side of a difference. */
 export interface DiffSide {
-  /** How reports name it. */
   readonly name: string;
-  /** A table with its columns, or Parquet files. */
   readonly rows: StoredTable | LocalParts;
   /** The plan of the run; absent: they are of no run. */
   readonly plan?: Plan;
@@ -118,10 +116,7 @@ export function columnsOfRun({ plan }: DiffSide): string[] {
     .map(({ column }) => column);
 }
 
-/**
- * Judges the predictions of a run by the labels that were loaded as B; undefined: the run has no rows.
- * @throws JobError USAGE for columns that are not there
- */
+/** Judges a run by labels that were loaded as B; undefined: it has no rows. @throws JobError USAGE: no such column */
 export async function judgeSide(
   joiner: RowJoiner,
   { side, labels }: { readonly side: DiffSide; readonly labels: readonly RowColumn[] },

@@ -37,9 +37,7 @@ const digestBytes = 1024 * 1024;
 interface DiskSourceOptions {
   /** The spec's folder, to which relative URIs refer. */
   readonly folder: string;
-  /** The job's own output folder, when it writes files. */
   readonly output: OutputFolder | undefined;
-  /** Default: the real system calls. */
   readonly fileSystem?: WalkFileSystem;
 }
 
@@ -157,7 +155,7 @@ const statConcurrency = 32;
 /** How often folders are walked at most, when files or folders keep vanishing. */
 const maxWalks = 4;
 
-/** Lists again when a file or folder vanished: the walk may have missed it both where it was and where it went. */
+/** When a file or folder vanished, the walk may have missed it both where it was and where it went. */
 async function listUntilStable(patterns: readonly string[], options: Required<DiskSourceOptions>): Promise<Listing> {
   for (let walks = 1; ; walks += 1) {
     try {
@@ -226,7 +224,7 @@ async function listOnce(
   return { ...listing, unreadable };
 }
 
-/** What a text of `input.path` is. A file that exists may have wildcards in its name. */
+/** A file that exists may have wildcards in its name. */
 function kindOf(pattern: string, stats: BigIntStats | undefined): "file" | "folder" | "pattern" {
   if (hasWildcards(pattern)) {
     return stats?.isFile() === true ? "file" : "pattern";
@@ -234,7 +232,6 @@ function kindOf(pattern: string, stats: BigIntStats | undefined): "file" | "fold
   return (stats?.isDirectory() ?? isFolderName(pattern)) ? "folder" : "file";
 }
 
-/** The folder that all matches are below, as the spec names it, and the pattern from there on. */
 function startOf(pattern: string): { readonly folder: string; readonly glob: Glob } {
   // The folder before the first wildcard is a literal path: its name may contain brackets.
   const { folder: named, rest } = splitStaticFolder(posix.normalize(pattern).replace(/\/$/, ""));
@@ -246,12 +243,12 @@ function startOf(pattern: string): { readonly folder: string; readonly glob: Glo
   return { folder: named, glob: compileGlob(rest) };
 }
 
-/** Whether `..` follows a wildcard. Normalizing would remove the wildcard before it, so this is asked before and after. */
+/** Normalizing would remove the wildcard before `..`, so this is asked before and after. */
 function hasParentStep(rest: string): boolean {
   return /(^|[/{,(|])\.\.([/},)|]|$)/.test(rest);
 }
 
-/** Spells a file's path the same however it was matched: absolute when the pattern is, else relative to the spec's folder. */
+/** Spells a file's path the same however it was matched. */
 function normalize(pattern: string, absolute: string, folder: string): string {
   return isAbsolute(pattern) ? absolute : relative(folder, absolute).split(sep).join("/");
 }
@@ -303,7 +300,6 @@ async function statAll(
   return { shards, missingFiles, folders: [...folders] };
 }
 
-/** Makes a function that returns whether a file was listed before, with the same partition values. */
 function createDuplicateCheck(): (file: string, uri: string) => boolean {
   const seen = new Map<string, ReadonlyMap<string, string | null>[]>();
   return (file, uri) => {
@@ -317,7 +313,7 @@ function createDuplicateCheck(): (file: string, uri: string) => boolean {
   };
 }
 
-/** Whether no column has different values in both: different values make different rows of one file. */
+/** Different values make different rows of one file. */
 function agreeOnPartitions(
   one: ReadonlyMap<string, string | null>,
   other: ReadonlyMap<string, string | null>,
@@ -325,7 +321,7 @@ function agreeOnPartitions(
   return [...one].every(([name, value]) => !other.has(name) || other.get(name) === value);
 }
 
-/** A file with its path without links, and with an id that is the same for all of its names. */
+/** `realPath` has no links; `fileId` is the same for all names of a file. */
 interface ShardOnDisk {
   readonly shard: ListedShard;
   readonly realPath: string;
@@ -352,17 +348,14 @@ async function shardOf(
   return { shard, realPath, fileId: stats.nlink > 1n ? `${stats.dev}:${stats.ino}` : realPath };
 }
 
-/** The bits of a file's mode that let owner, group and others read it. */
 const everyoneReads = 0o444n;
 
-/** What a path leads to. */
 interface LookedAt {
   readonly stats: BigIntStats;
   /** Whether the path itself is a link. */
   readonly isLink: boolean;
 }
 
-/** Looks at a path, with one call unless it is a link; undefined: nothing is there. @throws JobError PERMISSION, DISK */
 async function lookAt(path: string): Promise<LookedAt | undefined> {
   const own = await statOrUndefined(path, lstat);
   const isLink = own?.isSymbolicLink() === true;
@@ -391,7 +384,6 @@ function fingerprintOf(stats: BigIntStats): string {
   return `mtime:${stats.mtimeNs}`;
 }
 
-/** The stats of a path; undefined when it does not exist. @throws JobError PERMISSION, DISK */
 async function statOrUndefined(path: string, call: typeof stat = stat): Promise<BigIntStats | undefined> {
   try {
     return await call(path, { bigint: true });
@@ -403,7 +395,6 @@ async function statOrUndefined(path: string, call: typeof stat = stat): Promise<
   }
 }
 
-/** The path with links resolved; unchanged when it does not exist. */
 async function realPathOrSelf(path: string): Promise<string> {
   return await realpath(path).catch(() => path); // opening the path reports its error
 }
@@ -411,7 +402,6 @@ async function realPathOrSelf(path: string): Promise<string> {
 const folderConcurrency = 32;
 const linkConcurrency = 32;
 
-/** The part of a `Dirent` that a walk needs. */
 interface FolderEntry {
   readonly name: string;
   isFile(): boolean;
@@ -428,7 +418,7 @@ export interface WalkFileSystem {
 /** The real system calls. @public so that tests replace a call */
 export const walkFileSystem: WalkFileSystem = { readdir: (path) => readdir(path, { withFileTypes: true }), stat };
 
-/** A file or folder vanished during a walk. The result may lack files that were moved during the walk. */
+/** The result of the walk may lack files that were moved during it. */
 class VanishedError extends Error {
   override readonly name = "VanishedError";
   readonly path: string;
@@ -448,15 +438,13 @@ interface WalkRequest {
   readonly fileSystem: WalkFileSystem;
 }
 
-/** What a pattern matches. Paths are absolute. */
+/** Paths are absolute. */
 interface WalkResult {
   readonly files: readonly string[];
   readonly unreadable: readonly UnreadableMatch[];
   /** The path by which the pattern will match the planned file; undefined when it will not. */
   readonly planned: string | undefined;
-  /** Present when the base folder does not exist. */
   readonly missing: MissingFolder | undefined;
-  /** Folders above matching files, at any depth, that may be the roots of lakehouse tables. */
   readonly tableRoots: readonly string[];
 }
 
@@ -485,7 +473,6 @@ interface WalkState extends WalkRequest {
 const logFolders: ReadonlySet<string> = new Set(lakeTables.map(({ log }) => log));
 
 /**
- * Walks a folder once, and collects all that a pattern matches.
  * @throws JobError PERMISSION, DISK for the first folder that cannot be listed; VanishedError when an entry vanishes
  */
 async function walk(request: WalkRequest): Promise<WalkResult> {
@@ -552,7 +539,7 @@ async function readFolder(state: WalkState, folder: Folder): Promise<readonly Fo
   }
 }
 
-/** Whether a file that will be written is below a folder; both are paths without links. */
+/** Both are paths without links. */
 function isAbove(folder: string, planned: string | undefined): boolean {
   return planned?.startsWith(folder.endsWith(sep) ? folder : `${folder}${sep}`) === true;
 }
@@ -580,7 +567,7 @@ interface Link {
   readonly name: string;
 }
 
-/** Visits the entries of a folder, and returns the links that may lead to matches. */
+/** Returns the links that may lead to matches. */
 function visitEntries(state: WalkState, folder: Folder, entries: readonly FolderEntry[]): Link[] {
   const { glob } = state;
   const links: Link[] = [];
@@ -663,7 +650,6 @@ async function followLink(state: WalkState, link: Link): Promise<void> {
   }
 }
 
-/** Errors of paths at which nothing can exist. */
 const notFoundErrnos: ReadonlySet<string> = new Set(["ENOENT", "ENOTDIR", "ENAMETOOLONG", "ELOOP"]);
 
 function isNotFound(error: unknown): boolean {
@@ -675,7 +661,7 @@ function isDenied(error: unknown): boolean {
   return errno === "EACCES" || errno === "EPERM";
 }
 
-/** Makes a JobError, PERMISSION or DISK, of a failed system call. `act` begins its message; `hint` is for PERMISSION. */
+/** `act` begins its message; `hint` is for PERMISSION. */
 function diskError(act: string, error: unknown, { hint = "grant read permission" } = {}): JobError {
   return isDenied(error)
     ? new JobError("PERMISSION", `${act}: permission denied`, { hint, cause: error })
@@ -685,7 +671,7 @@ function diskError(act: string, error: unknown, { hint = "grant read permission"
       });
 }
 
-/** Resolves links in a path of which the last parts may not exist yet. */
+/** The last parts of the path may not exist yet. */
 async function plannedPath(path: string): Promise<string> {
   try {
     return await realpath(path);

@@ -120,7 +120,6 @@ function areData(names: readonly string[]): boolean {
   return names.every((name) => !/^\.|^_[^=]*$/.test(name) || name === "_temporary");
 }
 
-/** Splits a pattern at its slashes, except for those inside brackets and braces. */
 function splitPattern(pattern: string): string[] {
   const parts: string[] = [];
   let part = "";

@@ -37,10 +37,7 @@ import { type ObjectUri, objectUriText, parseObjectUri } from "../job/jobfile/ur
 const filesAhead = 24;
 /** Smaller windows cost more requests; larger ones delay the first rows. */
 const windowBytes = 32 * 1024 * 1024;
-/**
- * Bytes that are fetched ahead: more than a fast network has in flight, and few enough that the pages of files which
- * were read are reused, still in the cache, for the next ones.
- */
+/** More than a fast network has in flight; few enough that pages of read files are reused while still in the cache. */
 const aheadBytes = 256 * 1024 * 1024;
 /** Memory for cached footers. */
 const tailBytes = 64 * 1024 * 1024;
@@ -48,7 +45,6 @@ const tailBytes = 64 * 1024 * 1024;
 interface ObjectSourceOptions {
   readonly reader: ObjectReader;
   readonly spool: Spool;
-  /** The job's own output, when it is in this store. */
   readonly output?: OutputFolder | undefined;
 }
 
@@ -80,7 +76,6 @@ export function objectSource({ reader, spool, output }: ObjectSourceOptions): So
 /** How many folders above a pattern are checked for a table's log; each costs one to three requests. */
 const maxRootsAbove = 12;
 
-/** Lists the shards that patterns name in a store of objects. @throws JobError as `Source.list` does */
 async function listPatterns(
   reader: ObjectReader,
   patterns: readonly string[],
@@ -103,7 +98,7 @@ async function listPatterns(
   };
 }
 
-/** Lists the names directly below a folder, of the store's first page; none when they may not be listed. */
+/** Of the store's first page; none when they may not be listed. */
 async function listNames(reader: ObjectReader, folder: string): Promise<string[]> {
   const { bucket, key } = parseObjectUri(folder);
   const names: string[] = [];
@@ -121,7 +116,7 @@ async function listNames(reader: ObjectReader, folder: string): Promise<string[]
   return names;
 }
 
-/** Lists what one pattern names. `missingFolders` is left out: a store has no folders. */
+/** `missingFolders` is left out: a store has no folders. */
 async function expandPattern(
   reader: ObjectReader,
   pattern: string,
@@ -143,7 +138,7 @@ async function expandPattern(
   return matches.shards?.length === 0 && !isFolderName(key) ? { missingFiles: [pattern] } : matches;
 }
 
-/** What a pattern matches among the keys that start with `start`, as all matching ones do. */
+/** All matching keys start with `start`. */
 async function matchesOf(
   reader: ObjectReader,
   pattern: string,
@@ -209,13 +204,12 @@ async function matchesOf(
   };
 }
 
-/** The folder of the keys that start with `start`, and all folders above it; the last is the bucket, as "". */
+/** The last is the bucket, as "". */
 function foldersAbove(start: string): string[] {
   const slash = start.lastIndexOf("/");
   return slash < 0 ? [""] : [start.slice(0, slash), ...foldersAbove(start.slice(0, slash))];
 }
 
-/** @throws JobError SPEC_INVALID when a pattern will match the parts that the run writes */
 function refuseOutput(pattern: string, from: ObjectUri, glob: Glob, output: OutputFolder | undefined): void {
   const to = output && parseObjectUri(`${output.folder}/${output.part}`);
   if (to !== undefined && from.scheme === to.scheme && from.bucket === to.bucket && glob.matches(to.key)) {
@@ -228,7 +222,6 @@ function shardOf(object: ObjectUri, { etag, sizeBytes }: { etag: string; sizeByt
   return { uri: objectUriText(object), sizeBytes, fingerprint: fingerprintOf(etag) };
 }
 
-/** What all shards of a source share. */
 interface ShardContext {
   readonly reader: ObjectReader;
   readonly spool: Spool;
@@ -237,7 +230,6 @@ interface ShardContext {
 
 const fingerprintStart = "etag:";
 
-/** An object's fingerprint in the plan: its ETag. */
 function fingerprintOf(etag: string): string {
   return `${fingerprintStart}${etag}`;
 }
@@ -245,7 +237,7 @@ function fingerprintOf(etag: string): string {
 /** Ranges that are in memory at once while an object is digested. */
 const digestConcurrency = 4;
 
-/** Opens a shard as a sparse file of the object's size. Bytes are fetched to their offsets in the object. */
+/** The file is sparse, of the object's size. Bytes are fetched to their offsets in the object. */
 async function openSpooledShard(context: ShardContext, shard: ListedShard): Promise<OpenShard> {
   const { reader, spool } = context;
   await spool.prepare();

@@ -40,7 +40,6 @@ const opening = openStoreAt(
   asksCredentials ? askForCredentials : undefined,
 ).then(createReader);
 
-/** @throws CredentialsError */
 async function askForCredentials(): Promise<GivenCredentials> {
   server.notify("credentialsWanted", { body: undefined });
   const [answer] = (await once(answers, "credentials", { signal: job.signal })) as [CredentialsAnswer];

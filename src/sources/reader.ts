@@ -83,7 +83,6 @@ interface ReadCall {
 }
 
 interface FetchCall extends ReadCall {
-  /** The descriptor of the file to write to. */
   readonly fd: number;
 }
 
@@ -177,7 +176,7 @@ export function openReaderThread(
   };
 }
 
-/** Lets the thread end by itself, so that its code cache is saved; terminates it when that takes too long. */
+/** The thread ends by itself, so that its code cache is saved; it is terminated when that takes too long. */
 async function endWorker(worker: Worker): Promise<void> {
   if (worker.threadId === endedThreadId) {
     return;
@@ -189,7 +188,7 @@ async function endWorker(worker: Worker): Promise<void> {
   clearTimeout(timeout);
 }
 
-/** Waits for a call's result. A cancelled call settles only when the thread no longer uses its file. */
+/** A cancelled call settles only when the thread no longer uses its file. */
 async function resultOf<T>({ result, cancel }: RpcCall<T>, job: AbortSignal, callSignal?: AbortSignal): Promise<T> {
   if (callSignal !== undefined) {
     setMaxListeners(0, callSignal); // else Node warns of a leak when many calls are open

@@ -92,7 +92,7 @@ function readCache(file: string): CachedData {
 
 type Lengths = readonly (readonly [name: string, length: number])[];
 
-/** Replaces a cache file if it is possible; errors are ignored, because the cache only saves time. */
+/** Errors are ignored, because the cache only saves time. */
 function updateCache(file: string, change: (kept: CachedData) => CachedData): void {
   const temporary = `${file}.${process.pid}-${process.hrtime.bigint()}`; // threads share a process id
   const folder = dirname(file);
@@ -150,7 +150,7 @@ function isPrivate(opened: number): boolean {
   return uid === process.geteuid?.() && (mode & writableByOthers) === 0;
 }
 
-/** Removes temporary files of processes that were killed while they wrote. */
+/** Temporary files of processes that were killed while they wrote. */
 function removeStale(folder: string): void {
   for (const name of readdirSync(folder).filter((one) => /\.\d+-\d+$/.test(one))) {
     const path = join(folder, name);

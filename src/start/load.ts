@@ -73,7 +73,6 @@ function cacheFile(entry: string): string | undefined {
     : undefined;
 }
 
-/** Undefined when the user has no home folder. */
 function cacheFolderOrUndefined(): string | undefined {
   try {
     return cacheFolder("code");

@@ -44,7 +44,6 @@ export interface DiskStoreOptions {
   readonly fs: FileSystem;
   /** Names this attempt: unique among all attempts on all machines. */
   readonly writer: string;
-  /** Whether the process of a writer has ended. */
   readonly isDead: (writer: string) => boolean;
 }
 
@@ -84,20 +83,20 @@ export function openDiskStore({ root, fs, writer, isDead }: DiskStoreOptions): S
   }
 
   /**
-   * Has `write` write a file in the scope, then `publish` give it its name, with what `write` returned. A file that stays
-   * has been published.
+   * Has `write` write a file in the scope, then `giveName` give it its name, with what `write` returned. A file that stays
+   * has its name.
    */
-  async function staged<W, T>(
+  async function byWorkFile<W, T>(
     fence: Fence,
     name: string,
-    { write, publish }: { write: (path: string) => Promise<W>; publish: (path: string, written: W) => Promise<T> },
+    { write, giveName }: { write: (path: string) => Promise<W>; giveName: (path: string, written: W) => Promise<T> },
   ): Promise<T> {
     return await fenced(fence.check, [dirname(name), fence.scope], async () => {
       const path = workPath(fence.scope, workName(name));
       try {
         const written = await write(path);
         await fence.check(); // not before the file is there: see `Fence`
-        return await publish(path, written);
+        return await giveName(path, written);
       } catch (error) {
         // On a full disk each attempt would leave one more.
         await fs.unlink(path).catch(() => undefined);
@@ -140,12 +139,12 @@ export function openDiskStore({ root, fs, writer, isDead }: DiskStoreOptions): S
   }
 
   async function replace(name: string, text: string, fence: Fence): Promise<void> {
-    await staged(fence, name, {
+    await byWorkFile(fence, name, {
       async write(path) {
         await fs.writeText(path, text);
         await fs.sync(path);
       },
-      async publish(path) {
+      async giveName(path) {
         await fs.rename(path, name);
         await fs.sync(dirname(name));
       },
@@ -206,12 +205,12 @@ export function openDiskStore({ root, fs, writer, isDead }: DiskStoreOptions): S
       ),
     create: (name, body, fence) =>
       atDisk(`writing ${name}`, () =>
-        staged<Digest, Created>(fence, name, {
+        byWorkFile<Digest, Created>(fence, name, {
           async write(path) {
             await (typeof body === "string" ? fs.writeText(path, body) : body(path));
             return typeof body === "string" ? digestOfText(body) : await fs.digest(path);
           },
-          async publish(path, digest) {
+          async giveName(path, digest) {
             await fs.sync(path);
             const outcome = await linkOrRename(fs, path, name);
             await fs.sync(dirname(name)); // also if it exists: the attempt that made it may have died before that
@@ -272,7 +271,6 @@ async function* allAtOnce(names: Parameters<Store["fetch"]>[0]): AsyncGenerator<
   }
 }
 
-/** Makes folders, whose names are durable then. */
 function durableFolders(fs: FileSystem, root: string): { make(path: string): Promise<void>; forget(): void } {
   const known = new Set<string>();
 
@@ -362,7 +360,7 @@ export async function makeFolder(fs: FileSystem, path: string): Promise<void> {
   await flushFolder(fs, parent);
 }
 
-/** Flushes the names in a folder, unless this user may not read it: then another one made it. */
+/** A folder that this user may not read was made by another one. */
 async function flushFolder(fs: FileSystem, path: string): Promise<void> {
   await fs.sync(path).catch((error: unknown) => {
     // Some network file systems cannot flush a folder.
@@ -372,7 +370,7 @@ async function flushFolder(fs: FileSystem, path: string): Promise<void> {
   });
 }
 
-/** The name of the file that is staged for a name, without a dot: the writer follows one. */
+/** The name has no dot: the writer follows one. */
 function workName(name: string): string {
   const [stem = "", ...rest] = basename(name).split(".");
   return [stem, ...rest.slice(-1)].join("-");
@@ -387,7 +385,6 @@ function isBelow(error: unknown, folders: readonly string[]): boolean {
   );
 }
 
-/** Gives a file a second name, unless that exists. Without hard links, it renames the file. */
 async function linkOrRename(fs: FileSystem, from: string, to: string): Promise<"linked" | "renamed" | "exists"> {
   try {
     await fs.link(from, to);

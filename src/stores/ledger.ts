@@ -77,9 +77,9 @@ export const spendingDocument: DocumentKind<RecordedSpending> = {
 
 /**
  * What is noted of a run once: that it is `late`; that `report.on_late` was called (`late_told`); that `report.on_held`
- * was called, so that a person was `told`; what a run of a chain reads (`range`).
+ * was called, so that a person was `told`; what a run of a chain reads (`range`), and what is known of its day (`day`).
  */
-export type RunNote = "late" | "late_told" | "told" | "range";
+export type RunNote = "late" | "late_told" | "told" | "range" | "day";
 
 /** A note, and the attempt that has made it. */
 export interface Note {

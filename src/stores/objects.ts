@@ -11,7 +11,6 @@ import { type Digest, digestOfText, type Entry, type Fence, type Store, takeBack
 
 export interface ObjectsOptions {
   readonly objects: ObjectStore;
-  /** Holds files until they are sent or read. */
   readonly spool: Spool;
   /** Names this attempt: unique among all attempts on all machines. */
   readonly writer: string;
@@ -39,7 +38,7 @@ const triesLimit = 100;
 export function openStoreOfObjects({ objects, spool, writer, isDead }: ObjectsOptions): Store {
   let asked: Promise<boolean> | undefined;
 
-  /** Asks whether the store honours conditions: once, but again if it was away. */
+  /** Asks once, but again if the store was away. */
   async function isExclusive({ scope }: Fence): Promise<boolean> {
     try {
       return await (asked ??= objects.honoursConditions(objectAt(`${scope}/${probeStart}${writer}`)));
@@ -133,7 +132,6 @@ export function openStoreOfObjects({ objects, spool, writer, isDead }: ObjectsOp
     }
   }
 
-  /** Replaces a text, where it is still the one with this ETag. */
   async function isReplaced(
     object: ObjectName,
     text: string,
@@ -258,7 +256,7 @@ export function openStoreOfObjects({ objects, spool, writer, isDead }: ObjectsOp
   };
 }
 
-/** The bucket and key of an object or folder; the folder may be the bucket itself. */
+/** The folder may be the bucket itself. */
 function objectAt(uri: string): ObjectName {
   const { bucket, key } = parseObjectUri(uri);
   return { bucket, key };

@@ -91,7 +91,6 @@ function appIdOf(name: RunMark["name"]): string {
   return `infer-batch:${name}`;
 }
 
-/** Reads the log of the table through the store of a target. */
 function readerOf(store: Store, duckdb: DuckDbAccess): LakeReader {
   return {
     list: (folder) => namesIn(store, folder),
@@ -117,7 +116,6 @@ function readerOf(store: Store, duckdb: DuckDbAccess): LakeReader {
   };
 }
 
-/** The newest version of the table; undefined: there is no table. */
 async function stateOf(reader: LakeReader, table: string): Promise<DeltaState | undefined> {
   const names = await reader.list(logOf(table));
   return names.some((name) => /^\d{20}\./.test(name)) ? await readDeltaState(reader, table, "latest") : undefined;
@@ -127,7 +125,6 @@ function logOf(table: string): string {
   return `${table}/_delta_log`;
 }
 
-/** @throws JobError USAGE, CONTRACT for a table that cannot take the rows of a run */
 function requireWritable(options: LakeSinkOptions, plan: Plan, state: DeltaState | undefined): void {
   const { table, mode, partition } = options;
   if (state === undefined) {
@@ -157,7 +154,6 @@ function requireWritable(options: LakeSinkOptions, plan: Plan, state: DeltaState
   );
 }
 
-/** What a table asks of those who write to it, and this program does not do; undefined: nothing. */
 function unknownIn({ protocol, metaData }: DeltaState, mode: LakeSinkOptions["mode"]): string | undefined {
   if (protocol.minWriterVersion > 7) {
     return `writer version ${protocol.minWriterVersion}`;
@@ -184,7 +180,6 @@ interface NewVersion {
   readonly files: readonly AddedFile[];
 }
 
-/** Prepares the version after the newest. */
 async function nextVersion(
   options: LakeSinkOptions,
   { store, reader }: { readonly store: Store; readonly reader: LakeReader },
@@ -224,10 +219,7 @@ async function nextVersion(
 /** The version of a table that does not exist, in a plan. */
 const noVersion = -1;
 
-/**
- * The files of the partition that a run replaces.
- * @throws JobError PLAN_CHANGED where rows of it were changed since the run was planned: those are not replaced unseen
- */
+/** @throws JobError PLAN_CHANGED where others changed its rows since the run was planned: none are replaced unseen */
 async function replacedFiles(
   options: LakeSinkOptions,
   reader: LakeReader,
@@ -273,13 +265,11 @@ function nameOf(version: number): string {
   return String(version).padStart(20, "0");
 }
 
-/** The action that removes a file. */
 function removal({ path, partitionValues, size, deletionVector }: AddAction, deletionTimestamp: number): object {
   const removed = { path, deletionTimestamp, dataChange: true, extendedFileMetadata: true, partitionValues, size };
   return { remove: deletionVector ? { ...removed, deletionVector } : removed };
 }
 
-/** What the log is told of a file. */
 function addOf({ name, rows, sizeBytes, columns }: AddedFile, partitionValues: LakeSinkOptions["partition"]): object {
   return {
     path: encodeURIComponent(name),
@@ -290,7 +280,6 @@ function addOf({ name, rows, sizeBytes, columns }: AddedFile, partitionValues: L
   };
 }
 
-/** JSON of statistics. */
 function statisticsText(rows: number, columns: readonly ColumnStatistics[]): string {
   const bounds = (index: 0 | 1): object =>
     Object.fromEntries(
@@ -302,7 +291,6 @@ function statisticsText(rows: number, columns: readonly ColumnStatistics[]): str
   return jsonText({ numRecords: rows, minValues: bounds(0), maxValues: bounds(1), nullCount });
 }
 
-/** The actions that create a table. */
 function creation({ table, partition }: LakeSinkOptions, plan: Plan, now: number): readonly object[] {
   const fields = newSchema(table, columnsOfRun(plan, partition));
   const metaData = {
@@ -316,7 +304,6 @@ function creation({ table, partition }: LakeSinkOptions, plan: Plan, now: number
   return [{ protocol: { minReaderVersion: 1, minWriterVersion: 2 } }, { metaData }];
 }
 
-/** @throws JobError CONTRACT for a type that a new table cannot have */
 function newSchema(table: string, columns: readonly LakeColumn[]): readonly SchemaField[] {
   return columns.map((column) => {
     const type = deltaTypeOf(column.type);

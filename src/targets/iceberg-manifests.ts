@@ -20,7 +20,6 @@ const record = (name: string, fields: AvroSchema["fields"]): AvroSchema & { read
   name,
   fields,
 });
-/** Values of columns, by the ids of these. */
 const byColumn = (key: number, value: number, type: string) => ({
   type: "array",
   items: record(`k${key}_v${value}`, [required(key, "key", "int"), required(value, "value", type)]),
@@ -82,7 +81,7 @@ function entrySchema({ formatVersion, partition }: ManifestFacts): AvroSchema {
   );
 }
 
-/** Adds the fields that a version of the format asks for, to a schema that may be of an older version. */
+/** The schema may be of an older version. */
 function ofVersion(schema: AvroSchema, formatVersion: number): AvroSchema {
   const lacking = (fields: AvroSchema["fields"], more: readonly ReturnType<typeof optional>[]): typeof more =>
     more.filter((field) => !fields.some((known) => known["field-id"] === field["field-id"]));
@@ -265,10 +264,7 @@ export interface SnapshotNumbers {
   readonly nextRow: bigint;
 }
 
-/**
- * Writes the list of manifests of a snapshot.
- * @returns with how many rows get numbers (version 3)
- */
+/** Writes the list of manifests of a snapshot. @returns with how many rows get numbers (version 3) */
 export function manifestList(
   formatVersion: number,
   { id, parent, sequence, nextRow }: SnapshotNumbers,
@@ -293,7 +289,6 @@ export function manifestList(
   return { bytes: avroFile(listSchema(formatVersion), meta, listed), numberedRows: next - nextRow };
 }
 
-/** Counts of the files of a manifest. */
 type Counts = Pick<
   ListedManifest,
   `${"added" | "existing" | "deleted"}_files_count` | `${"added" | "existing" | "deleted"}_rows_count`

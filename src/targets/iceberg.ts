@@ -63,7 +63,6 @@ export interface IcebergSinkOptions extends LakeSinkOptions {
   readonly retry: RetryTools;
 }
 
-/** The table as one of its metadata files has it. */
 interface State {
   readonly at: string;
   readonly table: IcebergTable;
@@ -132,7 +131,7 @@ export function openIcebergSink(options: IcebergSinkOptions): Sink {
   return { ...sink, planTarget: { ...sink.planTarget, uuid: loaded.uuid } };
 }
 
-/** Repeats what ended without saying whether it was done. It must be safe to repeat. */
+/** `work` must be safe to repeat. */
 async function untilSettled(table: string, retry: RetryTools, work: () => Promise<void>): Promise<void> {
   const hint = "run the same command again when the catalog answers: it finds out whether the rows are there";
   await tryAgain(`writing to ${table}`, retry, { judge: settledOrEnd, code: "NETWORK", hint }, work);
@@ -231,7 +230,6 @@ function propertyOf(name: RunMark["name"]): string {
   return `infer-batch.${name}`;
 }
 
-/** Reads the files of a table through the store of a target. */
 function readerOf(store: Store, unpack: LakeReader["unpack"]): LakeReader {
   return {
     list: (folder) => namesIn(store, folder),
@@ -248,7 +246,6 @@ function readerOf(store: Store, unpack: LakeReader["unpack"]): LakeReader {
 
 type Field = ReturnType<typeof fieldsOf>[number];
 
-/** The columns of the table as it is now. */
 function fieldsOf({ table: { meta } }: State): NonNullable<IcebergTable["meta"]["schema"]>["fields"] {
   return schemaOf(meta).fields;
 }
@@ -261,7 +258,6 @@ function schemaOf(meta: IcebergTable["meta"]): NonNullable<IcebergTable["meta"][
   return schema;
 }
 
-/** @throws JobError USAGE, CONTRACT, PLAN_CHANGED for a table that cannot take the rows of a run */
 function requireWritable(options: IcebergSinkOptions, plan: Plan, state: State | undefined): void {
   const { table, partition } = options;
   if (state === undefined) {
@@ -317,7 +313,7 @@ function requireWritable(options: IcebergSinkOptions, plan: Plan, state: State |
   }
 }
 
-/** Whether values of a type are written as Parquet files have them: those of a fixed length are not, nor what must be in a list. */
+/** As Parquet files have them: values of a fixed length are not, nor what must be in a list. */
 function isWritten(type: unknown): boolean {
   if (typeof type === "string") {
     return !type.startsWith("fixed[");
@@ -343,7 +339,6 @@ function specOf(meta: IcebergTable["meta"]): IcebergTable["meta"]["partition-spe
   return meta["partition-specs"].find((spec) => spec["spec-id"] === id) ?? { "spec-id": id, fields: [] };
 }
 
-/** The ids of the output's columns, with those of what is in them. */
 function idsOfColumns({ contract }: Plan, state: State): ColumnIds {
   const named = new Set(outputColumns(contract).map(({ name }) => name));
   const own = fieldsOf(state).filter(({ name }) => named.has(name));
@@ -378,7 +373,6 @@ const readsAtOnce = 16;
 /** The longest pause after another writer was first. */
 const conflictMs = 200;
 
-/** Prepares the snapshot after the newest. */
 async function nextSnapshot(
   options: IcebergSinkOptions,
   { store, reader }: { readonly store: Store; readonly reader: LakeReader },
@@ -543,7 +537,7 @@ async function manifestsOf({ table: { table, whereIs }, head }: State, reader: L
   }
 }
 
-/** @throws JobError PLAN_CHANGED where rows of the partition were changed since the run was planned: those are not replaced unseen */
+/** @throws JobError PLAN_CHANGED where others changed its rows since the run was planned: none are replaced unseen */
 async function requireUnchanged(
   options: LakeSinkOptions,
   plan: Plan,
@@ -619,7 +613,6 @@ interface NewSchema {
   }[];
 }
 
-/** The schema of a new table for the rows of a run. @throws JobError CONTRACT for a type that it cannot have */
 function newSchema({ table, partition }: LakeSinkOptions, plan: Plan): NewSchema {
   let last = 0;
   const next = (): number => {
@@ -635,7 +628,7 @@ function newSchema({ table, partition }: LakeSinkOptions, plan: Plan): NewSchema
   return { type: "struct", "schema-id": 0, fields };
 }
 
-/** A type in the schema of a table; undefined: a new table cannot have it. */
+/** undefined: a new table cannot have it. */
 function icebergTypeOf(type: ColumnType, next: () => number): unknown {
   if (typeof type === "string") {
     const name = Object.keys(scalarTypes).find((each) => scalarTypes[each] === type);

@@ -39,10 +39,7 @@ export interface LakeFormat<State> extends Pick<BeyondFolder, "columnIds"> {
   read(): Promise<State | undefined>;
   /** The version of the newest run with a name whose rows the table has, or had. */
   lastRun(state: State, name: RunMark["name"]): number | undefined;
-  /**
-   * Refuses a table that cannot take the rows of a run.
-   * @throws JobError USAGE, CONTRACT
-   */
+  /** Refuses a table that cannot take the rows of a run. @throws JobError USAGE, CONTRACT */
   requireWritable(plan: Plan, state: State | undefined): void;
   /** What the plan of a run notes of the table. */
   pinned(plan: Plan, state: State | undefined): Readonly<Record<string, unknown>>;
@@ -171,7 +168,7 @@ function addedBefore(code: "USAGE" | "PLAN_CHANGED", table: string, runId: strin
   );
 }
 
-/** Adds the parts of a run to the table by one commit; does nothing where they are there. */
+/** By one commit; does nothing where they are there. */
 async function addRows<State>(
   { table, mode, allowDuplicates }: LakeSinkOptions,
   format: LakeFormat<State>,
@@ -222,7 +219,6 @@ export function fenceOf({ temporary }: Layout, check: Fence["check"]): Fence {
   return { scope: temporary, check, takesBack: () => Promise.resolve(false) };
 }
 
-/** @throws JobError USAGE where a name may have two winners, and where nothing can be copied */
 async function requireExclusive(table: string, store: Store, fence: Fence): Promise<void> {
   const shared = await store.prepare(fence);
   if (shared !== undefined) {
@@ -243,7 +239,6 @@ export function columnsOfRun(plan: Plan, partition: LakeSinkOptions["partition"]
   return outputColumns(plan.contract).concat(partitionColumns(partition));
 }
 
-/** The columns of a partition: dates, or texts. */
 function partitionColumns(partition: LakeSinkOptions["partition"]): LakeColumn[] {
   return Object.entries(partition).map(([name, value]) => ({ name, type: isCalendarDate(value) ? "date32" : "utf8" }));
 }
@@ -319,7 +314,6 @@ export function requireType(type: unknown, table: string, column: LakeColumn, ki
   }
 }
 
-/** @throws JobError OUTPUT_REFUSED for NULLs in a column that must have values */
 function requireValues(table: string, required: readonly string[], files: readonly AddedFile[]): void {
   const nulls = new Set(
     files.flatMap(({ columns }) => columns.filter((column) => column.nulls > 0).map(({ name }) => name)),
@@ -359,7 +353,6 @@ export interface ColumnStatistics extends LakeColumn {
 
 /** Digits of the digest in the name of a part in the table. */
 const digestDigits = 16;
-/** Parts that are copied at once. */
 const copiesAtOnce = 24;
 
 async function addedFiles(run: RunFolder, parts: readonly ManifestPart[]): Promise<readonly AddedFile[]> {
@@ -384,7 +377,6 @@ async function addedFiles(run: RunFolder, parts: readonly ManifestPart[]): Promi
   });
 }
 
-/** @throws JobError OUTPUT_DAMAGED for a part that is gone */
 async function copyParts(
   { store, folder }: LakeFormat<unknown>["files"],
   from: string,
@@ -439,7 +431,7 @@ export async function readStatistics(
 const longestBound = 64;
 const usualDate = /^\d{4}-\d\d-\d\d$/;
 
-/** The bounds of integers, dates and texts are used: NaN has no place among those of floats, and times are rounded in logs. */
+/** NaN has no place among the bounds of floats, and times are rounded in logs. */
 function isUsable(type: ColumnType, bounds: readonly string[]): boolean {
   return (
     integers.has(type) ||

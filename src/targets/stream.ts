@@ -42,7 +42,6 @@ interface Body {
   readonly buffers: BufferFacts[];
   readonly chunks: Uint8Array[];
   readonly bodyBytes: number;
-  /** Adds a buffer. */
   put(bytes: Uint8Array): void;
 }
 
@@ -127,7 +126,6 @@ function packBits(flags: ArrayLike<number>, rows: number): Uint8Array {
 /** Arrow's offsets are signed. */
 const offsetLimit = 2 ** 31 - 1;
 
-/** Returns offsets that begin at 0, as Arrow stores them. @throws JobError OUTPUT_REFUSED */
 function offsetsFrom0(offsets: Uint32Array, rows: number): Uint32Array {
   const end = offsets[rows] ?? 0;
   if (end > offsetLimit || offsets[0] !== 0) {
@@ -256,7 +254,6 @@ function vectorOf(builder: Builder, offsets: readonly number[]): number {
   return builder.endVector();
 }
 
-/** Structs of two int64 each. */
 function pairs(builder: Builder, values: readonly (readonly [number, number])[]): number {
   builder.startVector(16, values.length, 8);
   for (const [one, other] of values.toReversed()) {

@@ -31,11 +31,9 @@ export interface StoredPlan extends PlannedRun {
  * @throws JobError 75 for what passes (DISK, OBJECT_STORE, DATABASE), 64 for what this user may not do (PERMISSION)
  */
 export interface Sink extends AsyncDisposable {
-  /** Name of the target in messages. */
   readonly target: string;
   /** The target as a plan pins it. */
   readonly planTarget: PlanTarget;
-  /** The documents of the runs here. */
   readonly ledger: Ledger;
   /** undefined: rows are not in a table. */
   readonly table: TargetTable | undefined;
@@ -209,7 +207,6 @@ export interface UnfitValue {
   /** Index of the row among those passed to `RunWriter.unfit`. */
   readonly row: number;
   readonly column: string;
-  /** What is wrong with the value. */
   readonly found: string;
 }
 

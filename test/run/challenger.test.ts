@@ -64,6 +64,10 @@ describe("a run with a challenger", () => {
       not_compared: { other: "only the champion has it (float32)" },
       place: "out/_challenger",
     });
+    const promoted = await write(scratch.path, {
+      challenger: { path: join(projectFolder, "fixtures/models/cancer-logistic.onnx"), inputs: undefined },
+    });
+    expect((await runHere(["plan", promoted])).stderr).toContain("the challenger is the model itself");
     const other = await write(scratch.path, { challenger: { missing: "nan" } });
     expect((await runHere(["plan", other])).stdout).toContain(
       "           missing or cast differ: rows that only one of both models scores are not compared\n",

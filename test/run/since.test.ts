@@ -1,6 +1,6 @@
 import { readdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
-import { describe, expect, test } from "vitest";
+import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { looking, ofNextRun } from "#src/job/chain.js";
 import { openLoaded } from "#src/job/open.js";
 import { readSpec } from "#src/job/reading.js";
@@ -59,6 +59,7 @@ describe.skipIf(missing !== undefined).each(lakeKinds)(`runs with input.since of
     const spec = await job(lake);
     expect(await run(spec)).toMatchObject({ code: 0, status: "nothing_new" });
     expect(await runFolders()).toEqual([]);
+    expect(await runCommand(["status", spec, "--expect-by", "00:00"])).toMatchObject({ code: 67 });
 
     await lake.act("append 0 120");
     expect(await run(spec)).toMatchObject({ code: 0, status: "complete" });
@@ -76,6 +77,8 @@ describe.skipIf(missing !== undefined).each(lakeKinds)(`runs with input.since of
 
     const state = await runCommand(["status", spec, "--json"]);
     expect(JSON.parse(state.stdout)).toMatchObject({ status: "published", rows: 120 });
+    const expected = await runCommand(["status", spec, "--expect-by", "00:00"]);
+    expect(expected, "the last run of a chain is published").toMatchObject({ code: 0 });
     const first = await runCommand(["status", spec, "--json", "--param", "run=1"]);
     expect(JSON.parse(first.stdout)).toMatchObject({ status: "published", rows: 120 });
     const history = await runCommand(["history", spec, "--json"]);
@@ -297,6 +300,43 @@ describe.skipIf(missing !== undefined)(`runs with input.since${skipped}`, () => 
       expect(await runCommand([verb, spec, ...options])).toMatchObject({ code: 64 });
     },
   );
+});
+
+describe.skipIf(missing !== undefined)(`the checks of runs with input.since${skipped}`, () => {
+  test("judge all rows of a day so far, also where a run was killed, until one is approved", async () => {
+    vi.useFakeTimers({ toFake: ["Date"] });
+    onTestFinished(() => {
+      vi.useRealTimers();
+    });
+    const lake = await growingLake("delta", scratch.path);
+    const spec = await job(lake, { checks: {} });
+    let rows = 0;
+    const runAt = async (day: number, hour: number, more: number, ...options: string[]): ReturnType<typeof run> => {
+      vi.setSystemTime(Date.UTC(2026, 10, 1 + day, hour, 5));
+      await lake.act(`append ${rows} ${more}`);
+      rows += more;
+      return await run(spec, ...options);
+    };
+    for (let day = 0; day < 5; day += 1) {
+      for (const hour of [0, 6, 12, 18]) {
+        const ran = await runAt(day, hour, 120 + ((day + hour) % 5));
+        expect(ran, ran.stderr).toMatchObject({ code: 0, status: "complete" });
+      }
+    }
+    expect(await runAt(5, 0, 230)).toMatchObject({ code: 0, stderr: expect.stringContaining("doubled") as string });
+    expect(await runAt(5, 6, 230, "--worker", "0/2")).toMatchObject({ code: 0, status: "partial" });
+    const stopped = await run(spec);
+    expect(stopped, stopped.stderr).toMatchObject({ code: 67, status: "held" });
+    expect(stopped.stderr).toMatch(
+      /460 rows; the nearest night had 2\d\d \(2026-11-0[2-5]\)[^]*all rows of 2026-11-06 so far/,
+    );
+    expect(await runCommand(["approve", spec])).toMatchObject({ code: 0 });
+    expect(await runAt(5, 12, 230)).toMatchObject({ code: 0, status: "complete" });
+    expect(await runAt(5, 18, 230)).toMatchObject({ code: 0, status: "complete" });
+    for (const hour of [0, 6, 12, 18]) {
+      expect(await runAt(6, hour, 230), "as the day before").toMatchObject({ code: 0, status: "complete" });
+    }
+  });
 });
 
 describe.skipIf(missing !== undefined)(`the output of runs with input.since${skipped}`, () => {

@@ -6,7 +6,7 @@ import { encodeTexts, type NamedTensor, type Tensor } from "#src/columns/tensor.
 import type { Column, OutputRows, RecordBatch, SpanOutput } from "#src/columns/types.js";
 import type { Engine, RunModel } from "#src/models/engine.js";
 import type { Decoder } from "#src/formats/format.js";
-import type { ScoredBatch } from "#src/flow/pack/packer.js";
+import type { ReadBatch } from "#src/flow/pack/packer.js";
 import { rowState, selectRows } from "#src/flow/pack/select-rows.js";
 import { runIdOf } from "#src/run/plan/identity.js";
 import { type AttemptRecord, createAttemptRecord } from "#src/report/attempt-record.js";
@@ -252,8 +252,8 @@ const shard = { uri: "a", sizeBytes: 0, fingerprint: "", rows: 0 };
 async function* piecesOf(
   rows: readonly LoopRow[],
   { cut, features: plan }: { readonly cut: number; readonly features: FeaturePlan | undefined },
-  score: (batch: RecordBatch) => Promise<ScoredBatch["predictions"]>,
-): AsyncGenerator<{ rowStart: number; batch: ScoredBatch; shards: [] }> {
+  score: (batch: RecordBatch) => Promise<ReadBatch["predictions"]>,
+): AsyncGenerator<{ rowStart: number; batch: ReadBatch; shards: [] }> {
   for (let rowStart = 0; rowStart < rows.length; rowStart += cut) {
     await turn();
     const batch = recordOf(rows.slice(rowStart, rowStart + cut), rowStart);

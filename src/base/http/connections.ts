@@ -45,7 +45,6 @@ export interface Exchange {
    * overwritten after it returns, or undefined to have the body collected. An error that either throws ends the exchange.
    */
   readonly onHeaders: (response: Omit<HttpResponse, "body">) => ((chunk: Uint8Array) => void) | undefined;
-  /** Ends the exchange with its reason. */
   readonly signal: AbortSignal;
   /** How long the exchange may take; default: as long as its signal lets it. */
   readonly timeoutMs?: number;
@@ -62,7 +61,6 @@ export interface HttpConnections extends Disposable {
   exchange(origin: Origin, exchange: Exchange): Promise<HttpResponse>;
 }
 
-/** An HTTP/1.1 connection that receives into one buffer of its own. */
 interface Connection {
   readonly socket: Socket;
   /** The origin's text. */
@@ -71,7 +69,6 @@ interface Connection {
   isReused: boolean;
   /** When it became idle, by `performance.now`. */
   idleSinceMs: number;
-  /** Receives what comes, while a request is under way. */
   listener: ResponseListener | undefined;
 }
 
@@ -82,10 +79,7 @@ interface ResponseListener {
   onClose(error: Error | undefined): void;
 }
 
-/**
- * The receive buffer of a connection. Node's streams allocate a buffer for each chunk: at 500 MB/s allocating and
- * collecting them costs more than receiving the bytes.
- */
+/** Node's streams allocate a buffer for each chunk: at 500 MB/s that costs more than receiving the bytes. */
 const bufferBytes = 256 * 1024;
 
 /** Idle connections are closed after this time: stores close theirs later, and a request sent then would be lost. */
@@ -272,16 +266,12 @@ async function exchangeOnce(
 }
 
 interface ResponseReader {
-  /** Parses the bytes that arrived. @throws BrokenTransfer, what `onHeaders` and the body's receiver throw */
   read(bytes: Buffer): void;
   /** Called when the connection has ended. Returns whether the response is complete. */
   finish(): boolean;
 }
 
-/**
- * Parses a response. `onEnd` is called when it is complete; `isReusable`: the connection can carry another request.
- * @param isHead it has no body, whatever its headers say
- */
+/** `isReusable`: the connection can carry another request. `isHead`: it has no body, whatever its headers say. */
 function readResponse(
   isHead: boolean,
   onHeaders: Exchange["onHeaders"],
@@ -292,7 +282,6 @@ function readResponse(
   let [keepAlive, isComplete] = [false, false];
   /** Where it ends in the bytes that are parsed. Bytes after it belong to no request. */
   let end = -1;
-  /** What is collected of the body, at most `maxBufferedBytes`. */
   const collected: Buffer[] = [];
   let remaining = maxBufferedBytes;
   const collect = (chunk: Uint8Array): void => {

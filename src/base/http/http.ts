@@ -13,11 +13,9 @@ import {
   type TlsSettings,
 } from "./request.js";
 
-/** The state of a file at a URL. */
 interface HttpFile {
   /** undefined: the server does not tell the size. */
   readonly sizeBytes: number | undefined;
-  /** The ETag of the final answer; undefined if it has none. */
   readonly etag: string | undefined;
 }
 
@@ -83,7 +81,6 @@ export async function postJson(url: string, place: HttpEndpoint, text: string): 
   }
 }
 
-/** @throws RefusedAnswer for a redirect */
 function ownAnswer(response: OpenResponse): OpenResponse {
   if (response.status >= 300) {
     response.body.destroy();
@@ -121,7 +118,6 @@ async function textOf(response: OpenResponse, watch: RequestTimeout): Promise<st
   }
 }
 
-/** Reads a body until it has ended, or so many bytes have come. */
 async function beginningOf(body: AsyncIterable<Uint8Array>, mostBytes: number): Promise<Buffer> {
   const pieces: Uint8Array[] = [];
   let size = 0;
@@ -188,7 +184,7 @@ function lengthOf({ headers }: { readonly headers: ResponseHeaders }): number | 
   return length === null || headers.get("content-encoding") !== null ? undefined : Number(length);
 }
 
-/** Where the body of an answer begins in the file, and the size of the whole file. @throws BrokenTransfer if it does not say */
+/** Where the body begins in the file, and the size of the whole file. @throws BrokenTransfer if it does not say */
 function partIn(response: OpenResponse): { readonly start: number; readonly sizeBytes: number | undefined } {
   const length = lengthOf(response);
   if (response.status !== 206) {
@@ -221,14 +217,12 @@ async function* bodyOf(response: OpenResponse, watch: RequestTimeout): AsyncGene
 }
 
 interface Following {
-  /** More headers. */
   readonly extra?: Readonly<Record<string, string>>;
   readonly body?: readonly Uint8Array[];
-  /** Whether redirects to other origins are followed. */
   readonly crossOrigin?: boolean;
 }
 
-/** Sends a request and follows redirects, but not of a POST. Headers of the place are sent to its own origin only. */
+/** Redirects of a POST are not followed. Headers of the place are sent to its own origin only. */
 async function follow(
   method: "GET" | "HEAD" | "POST",
   from: string,
@@ -359,7 +353,6 @@ export interface HttpAnswer {
   readonly said: string;
 }
 
-/** A response that is neither a success nor a redirect. */
 class RefusedAnswer extends Error {
   readonly answer: HttpAnswer;
 
@@ -446,9 +439,7 @@ function judgeConnection({ doing }: HttpEndpoint, error: unknown): RetryVerdict 
   return { kind: "end", error };
 }
 
-/** Calls `onOver` once so much time has passed. */
 interface Deadline extends Disposable {
-  /** Begins the time anew. */
   readonly reset: () => void;
 }
 
@@ -477,7 +468,6 @@ export function tookTooLong(ms: number): BrokenTransfer {
 
 const usualSilenceMs = 30_000;
 
-/** Ends a request that takes too long. */
 interface RequestTimeout extends Deadline {
   readonly signal: AbortSignal;
 }

@@ -9,7 +9,6 @@ import { createBrotliDecompress, createGunzip, createInflate } from "node:zlib";
 export interface TlsSettings {
   /** Certificates of authorities in PEM, used instead of Node's. */
   readonly ca?: string | undefined;
-  /** false: any certificate is accepted. */
   readonly rejectUnauthorized?: boolean | undefined;
   /** The certificate of this client in PEM, and its private key. */
   readonly cert?: string | undefined;
@@ -111,7 +110,7 @@ function answerTo(
   });
 }
 
-/** Builds an HTTP request through a proxy: its first line contains the server's URL. */
+/** Its first line contains the server's URL. */
 function viaProxy(
   url: URL,
   proxy: URL,
@@ -125,7 +124,6 @@ function viaProxy(
   };
 }
 
-/** Has the proxy connect to the server, and starts TLS with that. */
 async function throughTunnel(
   url: URL,
   { proxy, signal, tls }: Pick<HttpRequest, "signal" | "tls"> & { readonly proxy: URL },

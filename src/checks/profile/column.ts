@@ -67,7 +67,6 @@ export interface VectorColumn extends RowCounts {
   readonly dimensions: readonly [least: number, largest: number];
   readonly zero: number;
   readonly notFinite: number;
-  /** The norms. */
   readonly values: Histogram;
   /** The sum of the directions, folded to a few dimensions, in units of 2^-20. */
   readonly direction: readonly number[];
@@ -85,7 +84,6 @@ export interface ColumnToProfile {
   readonly isKey?: boolean;
 }
 
-/** Dimensions that directions are folded to. */
 const foldedDimensions = 64;
 /** What a direction of length 1 is stored as. */
 export const directionUnit = 2 ** 20;
@@ -127,7 +125,6 @@ function nullsOf({ valid }: Column): number {
   return nulls;
 }
 
-/** The numbers of a column that are not NULL. */
 function readBlocks(column: FixedColumn, read: ReadNumbers): NextNumbers {
   const { valid } = column;
   const rows = rowsOf(column);
@@ -357,7 +354,6 @@ export function valueText(column: ColumnProfile, key: number): string | undefine
   return namesOf(column).get(key);
 }
 
-/** A value of a column, with its rows. */
 interface ValueRows {
   readonly key: number;
   readonly rows: number;
@@ -524,7 +520,6 @@ function isTime(type: Exclude<ColumnType, object>): boolean {
   return type === "date32" || type.startsWith("time");
 }
 
-/** Copies numbers as `ReadNumbers` does, of any type of elements. */
 function copyNumbers({ data }: Pick<FixedColumn, "data">, from: number, to: number, target: Float64Array): void {
   if (data instanceof BigInt64Array || data instanceof BigUint64Array) {
     // A BigInt for each value would take ten times as long as its two words.

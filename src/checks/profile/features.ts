@@ -82,7 +82,6 @@ function rowFrom(wanted: number, indices: Uint32Array, from: number, to: number)
   return row;
 }
 
-/** A hash of 32 bits of the number of a row, or of a group of rows. */
 function hashOfRow(number: number): number {
   const upper = Math.floor(number / 0x1_0000_0000);
   return mixHash((number >>> 0) ^ (upper === 0 ? 0x9e3779b9 : mixHash(upper)));
@@ -119,7 +118,6 @@ export function measureFeatures(
   return { from: rows.from, to: rows.to, inputs: taken, bytes };
 }
 
-/** An input that the plan has columns of. */
 interface PlannedInput {
   readonly input: number;
   readonly type: ColumnType;
@@ -127,7 +125,7 @@ interface PlannedInput {
   readonly width: number | undefined;
 }
 
-/** The inputs that the plan has columns of, in its order. All columns of an input are of one kind. */
+/** In the plan's order. All columns of an input are of one kind. */
 function plannedInputs(columns: readonly FeatureColumn[]): PlannedInput[] {
   const inputs = new Map<number, PlannedInput>();
   for (const { input, type, kind, place } of columns) {
@@ -137,7 +135,6 @@ function plannedInputs(columns: readonly FeatureColumn[]): PlannedInput[] {
   return [...inputs.values()];
 }
 
-/** Copies the first elements of some rows, so many each. */
 function rowsOfMatrix({ data, valid, width: rowWidth }: Matrix, rows: Uint32Array, width: number): Matrix {
   const taken = allocate(elementOf(data), rows.length * width);
   const areThere = valid && new Uint8Array(taken.length);
@@ -149,7 +146,6 @@ function rowsOfMatrix({ data, valid, width: rowWidth }: Matrix, rows: Uint32Arra
   return { kind: "matrix", width, data: taken, valid: areThere };
 }
 
-/** The rows of matrices of one width, one below the other. */
 function stacked(matrices: readonly Matrix[]): Matrix {
   const [{ data: first, width }] = matrices as readonly [Matrix];
   const data = allocate(
@@ -168,7 +164,7 @@ function stacked(matrices: readonly Matrix[]): Matrix {
   return { kind: "matrix", width, data, valid };
 }
 
-/** An element of each row of a matrix as a column. @param place of the element in the row */
+/** @param place of the element in the row */
 function elementsOf({ data, valid, width }: Matrix, place: number): FixedColumn {
   const rows = data.length / width;
   const elements = allocate(elementOf(data), rows);
@@ -182,7 +178,7 @@ function elementsOf({ data, valid, width }: Matrix, place: number): FixedColumn 
   return { kind: "fixed", elementsPerValue: 1, data: elements, valid: isThere };
 }
 
-/** A matrix as a column: its rows are lists of equal lengths; one without any value is NULL. */
+/** The rows of the matrix are lists of equal lengths; one without any value is NULL. */
 function listsOf({ data, valid, width }: Matrix): Column {
   const rows = data.length / width;
   const offsets = Uint32Array.from({ length: rows + 1 }, (_, row) => row * width);

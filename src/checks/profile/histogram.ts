@@ -156,7 +156,6 @@ export class BinTable {
     return length;
   }
 
-  /** Empties the table. */
   finish(): Histogram {
     const { shift, used } = this;
     // Keys and their slots as numbers, which are sorted without a function to compare them.

@@ -30,7 +30,6 @@ interface CountedNumbers {
   readonly values: Histogram;
 }
 
-/** Loops, and the memory that they work on. */
 interface ProfileLoops {
   readonly numbers: Float64Array;
   readonly table: BinTable;
@@ -43,7 +42,6 @@ interface ProfileLoops {
    * number after the one that is one too many.
    */
   readonly countBlock: (from: number, to: number, shift: number, bins: number) => number;
-  /** The values of a column in a block of rows. */
   readonly words: Int32Array;
   readonly hashes: Uint32Array;
   /** Mixes the words of rows, so many each, into their hashes. */
@@ -194,7 +192,7 @@ export function sketchRows(columns: readonly NamedColumn[], rows: number): RowSk
   return finished(table, level);
 }
 
-/** Leaves out hashes until they are few enough. @returns the level at which they are */
+/** @returns the level at which they are few enough */
 function thin(table: BinTable, from: number): number {
   let level = from;
   while ((table.used[0] as number) > mostHashes) {
@@ -209,7 +207,7 @@ function finished(table: BinTable, level: number): RowSketch {
   return { level, hashes: keys, counts };
 }
 
-/** Puts the words of rows of a column into the block. @returns how many words each row has */
+/** @returns how many words each row has */
 function putWords(words: Int32Array, column: Column, from: number, rows: number): number {
   const { valid } = column;
   let width = 1;

@@ -20,7 +20,7 @@ import {
   profileColumn,
 } from "./column.js";
 import { type RowSketch, mergeSketches, noRowsSketched, sketchRows } from "./profile-loops.js";
-import type { ColumnProfiles } from "./run-profile.js";
+import type { ColumnProfiles, RunProfile } from "./run-profile.js";
 import { takeRows } from "../../columns/columns.js";
 
 /** The profiles of the columns of some rows: of a piece of a span, a span, or a run. */
@@ -100,6 +100,30 @@ export const noRows: SpanProfile = {
   carried: new Map(),
   sketch: noRowsSketched,
 };
+
+/** The profile of the rows of two runs of a job: of the columns that the later one has, and with that run's facts. */
+export function addProfiles(earlier: RunProfile, run: RunProfile): RunProfile {
+  const bins = binsFor(run.outputs.size + run.features.size);
+  const add = (before: ColumnProfiles | undefined, now: ColumnProfiles): ColumnProfiles =>
+    new Map(
+      [...now].map(([name, column]) => {
+        const known = before?.get(name);
+        return [name, known === undefined ? column : mergeColumns(column, known, bins)];
+      }),
+    );
+  const { repeated: _, filtered: __, ...facts } = run; // shares of two samples make none
+  const { isApproved = run.isApproved } = earlier;
+  return {
+    ...facts,
+    ...(isApproved === undefined ? {} : { isApproved }),
+    rows: earlier.rows + run.rows,
+    rejected: earlier.rejected + run.rejected,
+    outputs: add(earlier.outputs, run.outputs),
+    carried: add(earlier.carried, run.carried),
+    features: add(earlier.features, run.features),
+    slices: new Map(), // a run leaves small ones out
+  };
+}
 
 /** Merges the profiles of rows of one output. The result depends neither on how the rows were divided nor on the order. */
 export function mergeProfiles(first: SpanProfile, second: SpanProfile): SpanProfile {

@@ -19,7 +19,6 @@ export interface RunProfile {
   readonly repeated?: number | undefined;
   /** A person approved it after the checks had held it: later runs may resemble it, but it says nothing of what is usual. */
   readonly isApproved?: true | undefined;
-  /** The predicted columns. */
   readonly outputs: ColumnProfiles;
   /** The rows and NULLs of the columns that are carried through. */
   readonly carried: ColumnProfiles;

@@ -80,7 +80,7 @@ const leastDirection = { usually: 0.05, first: 0.3 };
 /** Standard deviations that the mean direction of random vectors has. */
 const chance = 4;
 
-/** The mean direction; undefined: the vectors have too little direction in common. */
+/** undefined: the vectors have too little direction in common. */
 function directionOf(column: ColumnProfile): readonly number[] | undefined {
   if (column.kind !== "vectors") {
     return undefined;

@@ -124,7 +124,7 @@ interface ShapeComparison {
   readonly facts: () => Finding["numbers"];
 }
 
-/** Compares how the values of a column are distributed with some earlier runs; no result: there are no values. */
+/** No result: there are no values. */
 function comparedShape(
   night: JudgedNight,
   column: ComparedColumn,
@@ -187,7 +187,6 @@ export const shapeCheck: Check = {
   },
 };
 
-/** The value whose share moved most, for people. */
 function movedValue({ now, nights }: ComparedColumn): Finding["numbers"] {
   if (histogramOf(now).shift > 0) {
     return {};

@@ -29,7 +29,6 @@ const leastRows = 20;
 /** With fewer, a feature that is constant may be so often. */
 const fewNights = 5;
 
-/** The share of the most frequent value. */
 function topShare(column: ColumnProfile): number {
   return Math.max(0, ...histogramOf(column).counts) / Math.max(1, column.rows);
 }
@@ -133,7 +132,6 @@ const leastOf = {
 /** Numbers that earlier runs may have: of more, new ones are no surprise. */
 const mostNumbers = 2000;
 
-/** The share of rows whose value is not among those that are known. */
 function unseenShare(column: ColumnProfile, known: (key: number) => boolean): number {
   const { keys, counts } = histogramOf(column);
   const unseen = keys.reduce((sum, key, index) => sum + (known(key) ? 0 : (counts[index] as number)), 0);
@@ -219,7 +217,6 @@ export const classCheck: Check = {
     `${value === "" ? "a class" : `class ${shownValue(value)}`} has ${percent(share)} of the rows; ${percent(nearest)} on the nearest night (${dateOf(against ?? "")})`,
 };
 
-/** The most frequent classes of all runs. */
 function classKeys({ now, nights }: ComparedColumn): number[] {
   const rows = new Map<number, number>();
   for (const column of [now, ...nights.map((each) => each.column)]) {

@@ -82,7 +82,6 @@ interface BackfillOptions extends JobOptions, LogOptions {
   readonly progress: boolean;
 }
 
-/** Carries out one run for each value of a range of dates. */
 async function runBackfill(specPath: string, options: BackfillOptions, io: SafeIo): Promise<void> {
   using stop = abortOnSignals(io, options, {
     kept: "complete runs and committed spans are kept",
@@ -135,7 +134,7 @@ async function runBackfill(specPath: string, options: BackfillOptions, io: SafeI
     }
   };
 
-  /** Carries out the run of one value, and logs how it ended. Never throws. */
+  /** Never throws. */
   const runValue = async (job: BackfillJob, index: number): Promise<BackfillRun> => {
     const { value, runId } = job;
     const valueLog = logOfValue(log, `${param}=${value}`, warned);
@@ -180,7 +179,6 @@ async function runBackfill(specPath: string, options: BackfillOptions, io: SafeI
   }
 }
 
-/** The error that a backfill ends with: that of the worst run; undefined: every run is complete. */
 function failureOf(backfill: Backfill, specPath: string, options: BackfillOptions): unknown {
   const { param, first, last, runs } = backfill;
   const worst = worstOf(runs);
@@ -248,12 +246,8 @@ function statusOf(error: unknown): ValueStatus {
   return code === "INPUT_NOT_READY" ? "no_input" : code === "SIGINT" || code === "SIGTERM" ? "stopped" : "failed";
 }
 
-/**
- * The log of one of several runs. Its informational lines are logged at level debug, and a warning that another run has
- * logged is not repeated.
- */
+/** Informational lines are logged at level debug, and a warning that another run has logged is not repeated. */
 interface ValueLog extends Log {
-  /** Logs a line about the run at level info. */
   announce(message: string): void;
 }
 
@@ -324,18 +318,16 @@ export async function readBackfill(
   return { range, jobs, first };
 }
 
-/**
- * Finds the param that has the hour; undefined: the param with the range has date and hour, or the spec has no hour.
- */
+/** undefined: the param with the range has date and hour, or the spec has no hour. */
 function hourParamOf(load: LoadWith, { param, first }: DateRange): string | undefined {
   const { hourParam } = load({ [param]: first.slice(0, "2026-01-01".length) });
   return hourParam === param ? undefined : hourParam;
 }
 
 /**
- * Returns the spec as a backfill carries it out. A backfill does not wait for input, because input of past dates does
- * not arrive later. It writes no metrics, calls no URLs and has no deadline, because these report on the scheduled run
- * of the job. Lineage events are sent, because each run makes a version of the dataset.
+ * A backfill does not wait for input, because input of past dates does not arrive later. It writes no metrics, calls no
+ * URLs and has no deadline, because these report on the scheduled run of the job. Lineage events are sent, because each
+ * run makes a version of the dataset.
  */
 function forBackfill(loaded: LoadedSpec): LoadedSpec {
   const { spec } = loaded;
@@ -345,7 +337,7 @@ function forBackfill(loaded: LoadedSpec): LoadedSpec {
   return { ...loaded, spec: { ...spec, input: { ...spec.input, wait: 0 }, report } };
 }
 
-/** Refuses params from the clock: the same command would plan different runs tomorrow. */
+/** The same command would plan different runs tomorrow. */
 function refuseClock({ param }: DateRange, { clock: [key] }: LoadedSpec): void {
   if (key === undefined) {
     return;
@@ -363,7 +355,6 @@ function refuseClock({ param }: DateRange, { clock: [key] }: LoadedSpec): void {
   );
 }
 
-/** Rejects a range of a param that the rest of the spec does not use. */
 function refuseSameRows(specPath: string, { param }: DateRange, loaded: readonly LoadedSpec[]): void {
   const [first, second] = loaded.map(({ spec }) => JSON.stringify({ ...spec, params: {} }));
   if (first === second) {
@@ -382,7 +373,6 @@ function withoutPage(loaded: LoadedSpec): LoadedSpec {
   return { ...loaded, spec: { ...loaded.spec, report } };
 }
 
-/** The run of one value of a backfill. */
 interface BackfillRun extends ValueEnd {
   readonly value: string;
   readonly runId: string;
@@ -417,10 +407,7 @@ const words: Readonly<Record<ValueStatus, string>> = {
   not_started: "not started",
 };
 
-/**
- * The largest number of values for which the table shows all runs. With more values, it shows only the runs that are
- * not complete or have warnings.
- */
+/** With more values, the table shows only the runs that are not complete or have warnings. */
 const mostShown = 400;
 
 function valuesOf(runs: readonly BackfillRun[], status: ValueStatus): readonly string[] {
@@ -433,7 +420,7 @@ function valuesText(runs: readonly BackfillRun[], status: ValueStatus, most = 40
   return [...values.slice(0, most), ...more].join(", ");
 }
 
-/** Counts the runs by status: "90 runs: 87 complete, 1 held, 2 without input; 3 with warnings". */
+/** "90 runs: 87 complete, 1 held, 2 without input; 3 with warnings". */
 function totalsText(runs: readonly BackfillRun[]): string {
   const parts = valueStatuses.flatMap((status) => {
     const number = valuesOf(runs, status).length;
@@ -443,16 +430,11 @@ function totalsText(runs: readonly BackfillRun[]): string {
   return `${count(runs.length, "run")}: ${parts.join(", ")}${warned === 0 ? "" : `; ${showCount(warned)} with warnings`}`;
 }
 
-/** Whether its checks warned of a run, and did not hold it. */
 function hasWarnings({ report }: BackfillRun): boolean {
   return report?.verdict?.warned !== undefined;
 }
 
-/**
- * The result of a backfill for people: a line for each value, the values without input, and the number of runs by
- * status.
- * @param width characters in a line of the terminal; undefined: there is none
- */
+/** @param width characters in a line of the terminal; undefined: there is none */
 function backfillText({ param, runs, model }: Backfill, width: number | undefined): string {
   const shown =
     runs.length <= mostShown ? runs : runs.filter((run) => !run.status.endsWith("complete") || hasWarnings(run));
@@ -483,10 +465,7 @@ function backfillText({ param, runs, model }: Backfill, width: number | undefine
   ].join("\n");
 }
 
-/**
- * What all attempts together have made of a run's rows, also of a held run, whose rows are staged; undefined: the run is
- * discarded or rolled back, or its attempt has no report.
- */
+/** Also of a held run, whose rows are staged; undefined: discarded or rolled back, or its attempt has no report. */
 function writtenRows(report: RunReport | undefined): RowsOfRun | undefined {
   return report?.status === "discarded" || report?.rolledBack !== undefined ? undefined : report?.rowsOfRun;
 }

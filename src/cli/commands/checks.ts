@@ -18,7 +18,6 @@ interface ChecksOptions extends JobOptions {
   readonly json?: boolean;
 }
 
-/** Judges published runs as if each were tonight, and prints which columns would have held one. */
 async function checks(spec: string, options: ChecksOptions): Promise<CommandAnswer> {
   await using opened = await openLoaded(await readSpec(spec, options, { standIns: "dates" }), spec);
   const judged = await judgeNights(opened.job, opened.sink, options.last);

@@ -51,7 +51,6 @@ interface CompareCommandOptions extends JobOptions {
   readonly json?: boolean;
 }
 
-/** Scores the first rows of a job with two models, and prints how fast they are and how far they agree. */
 async function compare(spec: string, options: CompareCommandOptions, io: SafeIo): Promise<CommandAnswer> {
   await using opened = await openJob(spec, options, { log: createWarningLog(io.stderr) });
   const [a, b] = comparedUris(options.model);
@@ -67,7 +66,7 @@ async function compare(spec: string, options: CompareCommandOptions, io: SafeIo)
   };
 }
 
-/** The models to compare: both given ones, or that of the spec, which is undefined, and the given one. */
+/** undefined: the model of the spec. */
 function comparedUris(uris: readonly string[]): readonly [string | undefined, string] {
   const [first = "", second, ...more] = uris;
   if (more.length > 0) {
@@ -78,10 +77,7 @@ function comparedUris(uris: readonly string[]): readonly [string | undefined, st
   return second === undefined ? [undefined, first] : [first, second];
 }
 
-/**
- * Finds a model; without a URI, that of the spec. Paths start from this process's folder.
- * @throws JobError USAGE, and those of `ModelSource.resolve`
- */
+/** Without a URI, that of the spec. Paths start from this process's folder. */
 async function modelAt(opened: OpenedJob, uri: string | undefined): Promise<ComparedModel> {
   const { job, models, reporter, attempt } = opened;
   const { spec } = job;

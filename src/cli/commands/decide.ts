@@ -68,7 +68,7 @@ async function discard(spec: string, options: DecideOptions, io: SafeIo): Promis
   return await decideAll(spec, options, io, "discarding", discardRun);
 }
 
-/** Decides on one run, or on the held runs of a range of dates, the earliest first, until one fails. */
+/** The earliest first, until one fails. */
 async function decideAll(
   spec: string,
   options: DecideOptions,
@@ -94,7 +94,6 @@ async function decideAll(
   return answer;
 }
 
-/** The params of the held runs of a range of dates, the earliest first. @throws JobError USAGE where there are none */
 async function heldIn(spec: string, options: DecideOptions, act: string): Promise<(readonly string[])[]> {
   const { range, others } = findRange(options.param);
   const { param, first, last } = range;

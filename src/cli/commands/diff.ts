@@ -57,7 +57,6 @@ interface DiffCommandOptions extends RunOptions {
   readonly json?: boolean;
 }
 
-/** Compares two runs of a job, or two folders of Parquet files, and prints how they differ. */
 async function diff(spec: string, options: DiffCommandOptions, io: SafeIo): Promise<CommandAnswer> {
   const isFolder = await stat(spec).then(
     (stats) => stats.isDirectory(),
@@ -90,10 +89,7 @@ async function diffRuns(spec: string, options: DiffCommandOptions, io: SafeIo): 
   return await diffSides(sides, { tolerance: options.tolerance, key, memoryBytes: duckDbBytes, ignored, log });
 }
 
-/**
- * Reads the spec with the params of run A: `--against` names its id, or params in place of those of run B; or it names a
- * table.
- */
+/** `--against` names the id of run A, or params in place of those of run B; or it names a table. */
 async function readAgainst(
   spec: string,
   { param, run, table, against }: DiffCommandOptions,

@@ -52,10 +52,7 @@ export const doctorCommand: CommandLine = {
   run: doctor,
 };
 
-/**
- * Shows what a run needs on this machine, and tries it.
- * @throws JobError PROVIDER_MISSING, DEVICE, MEMORY, USAGE if a run would end with it
- */
+/** @throws JobError PROVIDER_MISSING, DEVICE, MEMORY, USAGE if a run would end with it */
 async function doctor(specPath: string | undefined, options: JobOptions, io: SafeIo): Promise<CommandAnswer> {
   const loaded = specPath === undefined ? undefined : await readSpec(specPath, options, { pipe: true });
   const server = loaded?.spec.model.server;
@@ -142,7 +139,6 @@ function runtimeParts(machine: Machine): Part[] {
   ];
 }
 
-/** Returns why a library cannot be loaded; undefined if it can. */
 async function faultOf(load: () => unknown): Promise<JobError | undefined> {
   try {
     await load();
@@ -180,7 +176,7 @@ function isTextLocale(name: string): boolean {
   return /^en_US\.utf-?8$/i.test(name);
 }
 
-/** Checks what the spec's providers need; without one for a GPU, what CUDA and WebGPU need. */
+/** Without a provider for a GPU, what CUDA and WebGPU need. */
 async function partsOfAll(asked: readonly Provider[], machine: Machine, deviceId: number): Promise<readonly Part[]> {
   const gpus = asked.filter((provider) => provider !== "cpu" && !(provider === "cuda" && asked.includes("tensorrt")));
   const checked: readonly Provider[] = gpus.length > 0 ? gpus : ["cuda", "webgpu"];
@@ -196,7 +192,6 @@ async function partsOfAll(asked: readonly Provider[], machine: Machine, deviceId
   return [...byName.values()];
 }
 
-/** Returns the providers that the spec asks for or that are installed. */
 function triedProviders(
   asked: readonly Provider[],
   { machine, parts }: { readonly machine: Machine; readonly parts: readonly Part[] },
@@ -214,10 +209,7 @@ function triedProviders(
   );
 }
 
-/**
- * Returns the provider that a run would use, chosen as `openEngine` does: a missing provider ends a run unless cpu is
- * listed. A provider that exists and fails is used, and ends the run.
- */
+/** As `openEngine` chooses: a missing one ends a run unless cpu is listed; one that fails is used, and ends the run. */
 function providerOfRun(asked: readonly Provider[], trials: readonly Trial[]): Provider | undefined {
   const missing = (provider: Provider): boolean =>
     trials.some((trial) => trial.provider === provider && trial.state === "missing");
@@ -355,7 +347,6 @@ function trialText({ device, operators, ms, fault, trees }: Trial): string {
   ].join("; ");
 }
 
-/** The result of two batches on a provider. */
 interface Trial {
   readonly provider: Provider;
   /** idle: the provider works, and all operators ran on others. */
@@ -403,7 +394,7 @@ export async function tryProvider(
   }
 }
 
-/** Returns the name of the device that a provider computes on, except for WebGPU's, which only its driver tells. */
+/** undefined for WebGPU, whose device only its driver tells. */
 async function deviceName(provider: Provider, deviceId: number): Promise<string | undefined> {
   if (provider === "cpu") {
     return cpus()[0]?.model.trim();
@@ -448,9 +439,7 @@ function noMemory(device: string, message: string): JobError {
   });
 }
 
-/**
- * Relu(x · xᵀ) for float32 [N,4], written by `writeModel` of test/support/onnx.ts. Every provider has these operators.
- */
+/** Relu(x · xᵀ) for float32 [N,4], by `writeModel` of test/support/onnx.ts. Every provider has these operators. */
 const tinyModel =
   "CAg6aAoRCgF4EgF0IglUcmFuc3Bvc2UKEQoBeAoBdBIBbSIGTWF0TXVsCgwKAW0SAXkiBFJlbHUSBXNtYWxsWhQKAXgSDwoNCAESCQoDEgFOCgIIBGIVCgF5EhAKDggBEgoKAxIBTgoDEgFNQgIQDQ==";
 
@@ -466,7 +455,7 @@ export async function openTinyModel(): Promise<ModelFile & AsyncDisposable> {
   };
 }
 
-/** The speed of the model alone, while nothing is read or written. */
+/** Of the model alone, while nothing is read or written. */
 interface Speed extends EngineLayout {
   readonly batchRows: number;
   readonly rowsPerSecond: number;
@@ -480,11 +469,7 @@ const msEach = 200;
 /** Sizes whose batches would take longer are left out: `doctor` answers soon, with a slow model or device, too. */
 const longestBatchMs = 1000;
 
-/**
- * Scores blank rows with several batch sizes and layouts, on the provider that a run would use. Returns nothing for a
- * model with lists of any length, whose speed depends on them, and for one that refuses blank rows.
- * @param provider the one that a run would use
- */
+/** Nothing for a model with lists of any length, whose speed depends on them, and for one that refuses blank rows. */
 async function measureSpeeds(model: ModelFile, provider: Provider, options: EngineOptions): Promise<Speed[]> {
   const { cores } = options;
   const speeds: Speed[] = [];
@@ -517,7 +502,7 @@ function sizesOf({ signature, provider }: Engine): readonly number[] {
   return fixed === undefined ? (provider === "cpu" ? batchSizes : gpuBatchSizes) : [fixed];
 }
 
-/** Rows per second with as many batches at once as in a run; undefined if the model or the memory refuses them. */
+/** With as many batches at once as in a run; undefined: the model or the memory refuses them. */
 async function rate(engine: Engine, rows: number): Promise<number | undefined> {
   const outputs = tensorOutputs(engine.signature);
   let calls = 0;

@@ -56,7 +56,6 @@ interface EraseReport {
   readonly rejects: number;
 }
 
-/** Removes the rows of some keys from the output of all runs of a job, and says how many there were. */
 async function erase(spec: string, options: EraseOptions, io: SafeIo): Promise<CommandAnswer> {
   const log = createWarningLog(io.stderr);
   const loaded = await readSpec(spec, options, { standIns: "all" }); // runs with any params are searched
@@ -113,7 +112,6 @@ function paramsOfTable(
     : undefined;
 }
 
-/** Refuses keys of columns that are not copied from the input. @throws JobError USAGE */
 function refuseOtherColumns({ output }: JobSpec, { columns }: KeyList): void {
   const missing = columns.find((column) => !output.columns.includes(column));
   if (missing !== undefined) {
@@ -172,10 +170,8 @@ function cellsOf({ runId, params, place, rows, rejects, retained }: ErasedRun): 
 const keysLimit = 1_000_000;
 
 /**
- * Reads a file of keys: Parquet or CSV with a header, whose columns are the key, or a text with a key on each line.
- * @param columns the key columns. Default: those of the file
+ * Parquet or CSV with a header, whose columns are the key, or a text with a key on each line.
  * @param usual returns the key columns for a text file, which has no header
- * @throws JobError USAGE, FILE_MISSING
  */
 async function readKeys(
   path: string,

@@ -61,7 +61,6 @@ interface EvaluateOptions extends JobOptions {
   readonly json?: boolean;
 }
 
-/** Judges the published predictions of one night, or of some, by labels that came later. */
 async function evaluate(spec: string, options: EvaluateOptions, io: SafeIo): Promise<CommandAnswer> {
   const log = createWarningLog(io.stderr);
   const nights: EvaluatedNight[] = [];
@@ -102,7 +101,6 @@ async function evaluate(spec: string, options: EvaluateOptions, io: SafeIo): Pro
   return { json: () => evaluationJson(evaluation), text: (width) => evaluationText(evaluation, width) };
 }
 
-/** The nights whose params are given: one, or those of a range of dates. */
 async function nightsOf(
   spec: string,
   { param }: JobOptions,
@@ -126,7 +124,7 @@ interface Night {
   readonly plan: Plan | undefined;
 }
 
-/** Judges the predictions of a run, and those of the challenger if they are of the same rows; none: the run has no rows. */
+/** The challenger's, too, if they are of the same rows; none: the run has no rows. */
 async function judgeNight(
   opened: OpenedJob,
   { dateParam, spec }: LoadedSpec,
@@ -161,7 +159,6 @@ async function judgeNight(
   return models;
 }
 
-/** The labels as files: those that are named, or the rows of a table. */
 async function labelsAt(opened: OpenedJob, labels: string, key: readonly string[]): Promise<StoredTable | LocalParts> {
   const stats = await stat(labels).catch(() => undefined);
   if (stats?.isDirectory() === true) {

@@ -28,7 +28,6 @@ interface HistoryOptions extends JobOptions {
   readonly last: number;
 }
 
-/** Lists the runs of a job at its target, the latest first. */
 async function history(spec: string, options: HistoryOptions): Promise<CommandAnswer> {
   await using opened = await openLoaded(await readSpec(spec, options, { standIns: "all" }), spec);
   const { name } = opened.job.spec;
@@ -101,14 +100,12 @@ function cellsOf(run: RecordedRun, about: string): string[] {
   ];
 }
 
-/** What the run cost, and why it has its status, in one line. */
 function remarks(run: RecordedRun, { runs }: History): string {
   const { spending } = run;
   const paid = spending === undefined ? "" : spentText(spending);
   return [paid, why(run), replacedText(run, runs)].filter((text) => text !== "").join("; ");
 }
 
-/** Names the later run of the same params whose rows readers see in place of this one's. */
 function replacedText(run: RecordedRun, runs: readonly RecordedRun[]): string {
   const { base, number } = splitRunId(run.runId);
   const later = runs.find((each) => {
@@ -119,7 +116,6 @@ function replacedText(run: RecordedRun, runs: readonly RecordedRun[]): string {
   return later === undefined || stays || !isInFrontOfReaders(run) ? "" : `replaced by ${later.runId}`;
 }
 
-/** The error that a run ended with, the checks that hold it or warn of it, or who decided. */
 function why({ status, plan, spansCommitted, verdict, decision, failure, pruned }: RecordedRun): string {
   if (pruned !== undefined) {
     return `pruned by ${pruned.by}`;

@@ -59,10 +59,7 @@ interface InitOptions {
 
 const schemaFile = "infer-batch.schema.json";
 
-/**
- * Writes a spec, after it was loaded and bound to its first shard. Never overwrites a file.
- * @throws JobError USAGE if the file exists; CONTRACT if only the model's author can tell its features
- */
+/** Overwrites no file. @throws JobError USAGE if it exists; CONTRACT if only the model's author knows its features */
 async function init(path: string, options: InitOptions, io: SafeIo): Promise<CommandAnswer> {
   checkUrl(options.postgres);
   await refuseExisting(path);
@@ -110,7 +107,7 @@ async function init(path: string, options: InitOptions, io: SafeIo): Promise<Com
   return { json: () => lines, text: () => lines };
 }
 
-/** Keys for checks, as comments. The first column that is carried through is probably the key. */
+/** As comments. The first column that is carried through is probably the key. */
 function checksText([key = "id"]: readonly string[]): string {
   return `
 # Compare each night with the recent ones, and hold it if it is unlike all of them (checks.md):
@@ -121,7 +118,6 @@ function checksText([key = "id"]: readonly string[]): string {
 `;
 }
 
-/** Whether the folder `out` is another job's: a spec in the same folder names it, or it exists already. */
 async function isOutUsed(folder: string, others: readonly string[]): Promise<boolean> {
   return others.some(writesToOut) || (await stat(join(folder, "out")).catch(() => undefined)) !== undefined;
 }
@@ -143,7 +139,6 @@ function noteOnDates(shard: string, [pattern = ""]: readonly string[]): string[]
       ];
 }
 
-/** Says why columns are not carried through, or will be in the way. */
 function noteOnFolders(
   target: SpecDraft["target"],
   inShard: readonly SourceColumn[],
@@ -196,7 +191,7 @@ function notWritten(path: string, cause: unknown): unknown {
   return fileError(`writing ${path}`, cause, "name a file in a folder that is there and that this user can write to");
 }
 
-/** Returns the name, with a number if another spec in the folder has it: jobs of one name would share their runs. */
+/** Jobs of one name would share their runs. */
 function freeName(name: string, others: readonly string[]): string {
   const isFree = (wanted: string): boolean => !others.some((spec) => hasName(spec, wanted));
   for (let number = 2; !isFree(name) && number <= others.length + 1; number += 1) {
@@ -208,7 +203,7 @@ function freeName(name: string, others: readonly string[]): string {
   return name;
 }
 
-/** Warns of two specs with one name, which `--name` may ask for: they may have different targets. */
+/** Only warns: `--name` may ask for it, and the specs may have different targets. */
 function warnOfSameName(name: string, others: readonly string[], io: SafeIo): void {
   if (others.some((spec) => hasName(spec, name))) {
     createWarningLog(io.stderr).warn(
@@ -217,7 +212,7 @@ function warnOfSameName(name: string, others: readonly string[], io: SafeIo): vo
   }
 }
 
-/** Makes a job name from a model: "daily-churn" from models/Daily_Churn.onnx, "churn" from models:/churn@champion. */
+/** "daily-churn" from models/Daily_Churn.onnx, "churn" from models:/churn@champion. */
 function nameOf(model: string): string {
   const [, registered] = /^models:\/([^/@]+)/.exec(model) ?? [];
   const plain = (registered ?? parse(model).name).toLowerCase().replaceAll(/[^a-z0-9]+/g, "-");
@@ -258,12 +253,12 @@ const optionsByKey = {
   "output.postgres.table": "--table",
 };
 
-/** Names the option that a key was made from: the draft is in no file, so that messages cannot name a line. */
+/** The draft is in no file, so that messages cannot name a line. */
 function optionOf(path: readonly (string | number)[]): string | undefined {
   return Object.entries(optionsByKey).find(([key]) => `${path.join(".")}.`.startsWith(`${key}.`))?.[1];
 }
 
-/** Does `work` on the draft, with other hints about files: paths in options are not relative to a spec. */
+/** Paths in options are not relative to a spec. */
 async function onDraft<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work();
@@ -328,10 +323,7 @@ function placesOf(
   };
 }
 
-/**
- * Refuses a word after `--postgres` that is no URL: commander takes the next argument for it.
- * @throws JobError USAGE
- */
+/** commander takes the word after `--postgres` for its argument. */
 function checkUrl(postgres: InitOptions["postgres"]): void {
   if (typeof postgres === "string" && /\.ya?ml$/i.test(postgres)) {
     throw new JobError("USAGE", `reading --postgres ${postgres}: expected postgres://user@host:port/database`, {
@@ -340,7 +332,7 @@ function checkUrl(postgres: InitOptions["postgres"]): void {
   }
 }
 
-/** Returns the URL for the spec: as it is if it has no secret, else a reference to the environment. */
+/** As it is if it has no secret, else a reference to the environment. */
 function writtenUrl(url: string | true): string {
   return url === true || /:\/\/[^@]*:[^@]*@|password=/i.test(url) ? "${DATABASE_URL}" : url;
 }
@@ -374,10 +366,7 @@ function withFolderName(
   return chosen === undefined ? target : { parquet: target.parquet.replace(ownFolder, () => `/${chosen}=\${ds}`) };
 }
 
-/**
- * The order of a model's columns, as its metadata, its signature in MLflow or a file beside it says; undefined: nothing
- * says it.
- */
+/** As its metadata, its signature in MLflow or a file beside it says; undefined: nothing says it. */
 async function featureOrderOf({ model, signature }: FoundModel): Promise<FeatureOrder | undefined> {
   const { features } = model.traits;
   if (features !== undefined || !("path" in model)) {
@@ -407,7 +396,7 @@ function columnsOf(signature: DeclaredSignature | undefined): readonly string[] 
 /** More files are no folder of jobs. */
 const mostFiles = 200;
 
-/** Reads the texts of the other YAML files in the folder of a spec that is to be written; without those that cannot be read. */
+/** Leaves out files that cannot be read. */
 async function specsBeside(path: string): Promise<readonly string[]> {
   const folder = dirname(resolve(path));
   const names = await readdir(folder).catch(() => []);
@@ -423,7 +412,6 @@ function writesToOut(spec: string): boolean {
   return /path:\s*["']?(?:\.\/)?out\//.test(spec);
 }
 
-/** What fills an input: columns, lists that are padded, or their mask. */
 type DraftSource =
   | readonly string[]
   | { readonly column: string; readonly pad: { readonly to: number } }

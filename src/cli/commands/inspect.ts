@@ -43,7 +43,7 @@ export const inspectCommand: CommandLine = {
   run: inspect,
 };
 
-/** Shows a model, a shard or a lake table. Nothing is written, except that a model at a URI is fetched into the cache. */
+/** Nothing is written, except that a model at a URI is fetched into the cache. */
 async function inspect(file: string, { at = "latest" }: { readonly at?: string }, io: SafeIo): Promise<CommandAnswer> {
   const problem = modelUriProblem(file) ?? (isObjectUri(file) ? objectUriProblem(file) : undefined);
   if (problem !== undefined || isModelUri(file)) {
@@ -68,7 +68,6 @@ async function inspect(file: string, { at = "latest" }: { readonly at?: string }
   return await showModel(model, file);
 }
 
-/** Shows what a Delta or Iceberg table has at a version. @throws JobError FILE_MISSING for another folder */
 async function inspectTable(folder: string, at: string): Promise<CommandAnswer> {
   const names = await readdir(folder).catch((error: unknown) => {
     throw fileError(`inspecting ${folder}`, error, readable);
@@ -110,7 +109,6 @@ async function inspectTable(folder: string, at: string): Promise<CommandAnswer> 
   };
 }
 
-/** Shows a model of a registry, a store or a URL, which is fetched into the cache. */
 async function inspectRemote(uri: string, problem: string | undefined, io: SafeIo): Promise<CommandAnswer> {
   if (problem !== undefined || shardName.test(uri)) {
     throw new JobError("USAGE", `inspecting ${uri}: ${problem ?? "shards are inspected on this machine only"}`, {
@@ -152,7 +150,7 @@ const headBytes = 32;
 const readable =
   "name one .onnx, .parquet or .arrow file that this user can read; the path is relative to the working folder";
 
-/** The first and the last bytes of a file, in latin1. @throws JobError FILE_MISSING, PERMISSION, DISK */
+/** In latin1. */
 async function readEnds(path: string): Promise<{ readonly head: string; readonly tail: string }> {
   try {
     const stats = await stat(path);
@@ -176,7 +174,6 @@ async function readAt(file: FileHandle, position: number, length: number): Promi
   return buffer.toString("latin1", 0, bytesRead);
 }
 
-/** Other kinds of files, by their first bytes. */
 const others = [
   { head: "PK\x03\x04", what: "a zip archive, as PyTorch saves", hint: "export the model to ONNX" },
   { head: "\x80", what: "a Python pickle", hint: "convert the model to ONNX, such as with skl2onnx" },
@@ -186,10 +183,7 @@ const others = [
 ];
 const nothing = { what: "empty", hint: "was it copied whole?" };
 
-/**
- * Returns the error for a file that is none of the three kinds, with the code that a run would have: a shard is data, a
- * model is part of the job.
- */
+/** With the code that a run would have: a shard is data, a model is part of the job. */
 function neither(path: string, head: string, cause: unknown): JobError {
   const known = head === "" ? nothing : others.find((kind) => head.startsWith(kind.head));
   const code = /^\.(parquet|pq)$/i.test(extname(path)) ? "SHARD_CORRUPT" : "MODEL_INVALID";
@@ -204,10 +198,8 @@ function neither(path: string, head: string, cause: unknown): JobError {
 }
 
 interface InspectedModel extends OnnxFile {
-  /** Inputs and outputs, as ONNX Runtime reports them. */
   readonly signature: ModelSignature;
   readonly version?: string | undefined;
-  /** The differences from the signature that the registry declares, a text each. */
   readonly differences: readonly string[];
 }
 
@@ -340,7 +332,6 @@ function rowRange({ min, max }: { readonly min: number; readonly max: number }):
   return min === max ? count(max, "row") : `${showCount(min)} to ${count(max, "row")}`;
 }
 
-/** Name and value of each fact; facts without a value are left out. */
 function factLines(facts: readonly (readonly [string, string])[]): string[] {
   const shown = facts.filter(([, value]) => value !== "");
   const width = Math.max(...shown.map(([name]) => name.length));

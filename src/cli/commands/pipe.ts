@@ -40,7 +40,6 @@ interface PipeOptions extends JobOptions, LogOptions {
   readonly rejects?: string;
 }
 
-/** Scores a stream from stdin to stdout. Everything else goes to stderr. */
 async function pipe(spec: string, options: PipeOptions, io: SafeIo): Promise<void> {
   const { stderr } = io;
   using stop = abortOnSignals(io, options, {
@@ -153,7 +152,7 @@ function writeAll(chunks: readonly Uint8Array[], signal: AbortSignal, fail: (err
   });
 }
 
-/** Creates or replaces a file for rejected rows, one line of JSON each. @throws JobError DISK, PERMISSION, FILE_MISSING */
+/** A line of JSON for each row. */
 async function openRejectsFile(
   path: string,
 ): Promise<AsyncDisposable & { readonly write: (rows: readonly RejectedRow[]) => Promise<void> }> {

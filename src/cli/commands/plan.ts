@@ -55,7 +55,7 @@ interface PlanOptions extends JobOptions {
   readonly provider?: EngineSpec["providers"];
 }
 
-/** Prints a plan and ends as the run would end now: with exit code 0, or with the error that the run meets at once. */
+/** Ends as the run would end now: with exit code 0, or with the error that the run meets at once. */
 async function showPlan(spec: string, options: PlanOptions, io: SafeIo): Promise<CommandAnswer> {
   const whole = forPerson(withProviders(await readSpec(spec, options), options.provider));
   const { loaded, chain } = await ofNextRun(whole, spec, looking);
@@ -110,12 +110,7 @@ function planJson(
   };
 }
 
-/**
- * Checks, for a dry run, the folders for temporary files that a run needs. Makes nothing. Returns the checks that would
- * have failed and that may not matter, a line each.
- * @param folder the folder of the spec
- * @throws JobError PERMISSION, USAGE, DISK
- */
+/** Makes nothing. Returns the checks that would have failed and that may not matter, a line each. */
 async function checkSpools(spec: JobSpec, plan: Plan, folder: string): Promise<readonly string[]> {
   const { input, output, checks } = spec;
   const inFiles = output.parquet !== undefined;
@@ -145,11 +140,7 @@ async function checkSpools(spec: JobSpec, plan: Plan, folder: string): Promise<r
   }
 }
 
-/**
- * Checks what an attempt reports to, for a dry run: warns of files that cannot be written, and of secrets that cannot be
- * read. Writes nothing and calls nothing.
- * @throws JobError USAGE if a report would be in the folder of the predictions
- */
+/** Warns of files that cannot be written, and of secrets that cannot be read. Writes nothing and calls nothing. */
 async function checkReports(context: Pick<CallContext, "loaded" | "folder" | "log">): Promise<void> {
   const { loaded, folder, log } = context;
   const { report } = loaded.spec;
@@ -218,14 +209,13 @@ async function validate(spec: string, options: JobOptions, io: SafeIo): Promise<
 /** A dry run retries only for a short time, because a person waits for it. */
 const mostRetrySeconds = 10;
 
-/** Returns the spec with the retries of a dry run. */
 function forPerson(loaded: LoadedSpec): LoadedSpec {
   const { retry } = loaded.spec;
   const maxSeconds = Math.min(retry.max_seconds, mostRetrySeconds);
   return { ...loaded, spec: { ...loaded.spec, retry: { ...retry, max_seconds: maxSeconds } } };
 }
 
-/** The run that the target has, with its status; undefined: it has none. A run after `--new-run` has another id. */
+/** undefined: the target has none. A run after `--new-run` has another id. */
 function foundText(planned: string, { runId, status }: RunState): string | undefined {
   return status === "not_planned"
     ? undefined

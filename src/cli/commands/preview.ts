@@ -43,7 +43,6 @@ interface PreviewOptions extends JobOptions {
   readonly csv?: boolean;
 }
 
-/** Scores the first rows of a job, or a sample of all, and prints them. Rows that cannot be scored are reported on stderr. */
 async function preview(spec: string, options: PreviewOptions, io: SafeIo): Promise<void> {
   using stop = abortOnSignals(io, {}, { kept: "nothing was written", hint: "run the same command again" });
   const log = createWarningLog(io.stderr);
@@ -72,7 +71,6 @@ async function preview(spec: string, options: PreviewOptions, io: SafeIo): Promi
   }
 }
 
-/** Says that conditions leave out so many rows that the sample is smaller than the input would allow. */
 function warnOfSmallSample(log: Log, { drawn, rows, rejects }: PreviewedRows, wanted = 0): void {
   const shownRows = rows.length + rejects.length;
   if (drawn !== undefined && shownRows < Math.min(wanted, drawn.of)) {

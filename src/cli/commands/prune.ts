@@ -33,7 +33,6 @@ interface PruneOptions extends JobOptions {
   readonly dryRun?: boolean;
 }
 
-/** Removes the output of old runs of a job, and lists them. */
 async function prune(spec: string, options: PruneOptions, io: SafeIo): Promise<CommandAnswer> {
   const retention = retentionOf(options, Date.now());
   const loaded = await readSpec(spec, options, { standIns: "dates" });
@@ -66,7 +65,6 @@ function retentionOf({ keep, olderThan }: PruneOptions, nowMs: number): Retentio
   return { kind: "from", date: new Date(nowMs - olderThan * dayMs).toISOString().slice(0, "2026-01-31".length) };
 }
 
-/** What became of both series, the job's own and that of its challenger. */
 function ofBoth({ old, tables, second }: PruneReport): Pick<SeriesReport, "old" | "tables"> {
   return { old: [...old, ...(second?.old ?? [])], tables: [...tables, ...(second?.tables ?? [])] };
 }

@@ -176,7 +176,6 @@ async function openAndRun(
   });
 }
 
-/** @throws JobError USAGE for `--reuse` where nothing can be reused */
 function requireReuse({ newRun, reuse }: { readonly newRun: boolean; readonly reuse: boolean }, spec: JobSpec): void {
   if (reuse && (!newRun || spec.reuse === undefined)) {
     throw new JobError(
@@ -191,7 +190,6 @@ function requireReuse({ newRun, reuse }: { readonly newRun: boolean; readonly re
   }
 }
 
-/** The command lines of a page for an attempt that failed. */
 function commandsFor(
   path: string,
   { params, output }: JobSpec,
@@ -202,7 +200,6 @@ function commandsFor(
   return { command, olderCommand: mayBeRefused ? `${command}${newRun ? " --new-run" : ""} --allow-older` : undefined };
 }
 
-/** @throws JobError USAGE if one of the two options is given without the other */
 function limitedRun({ limit, output }: Pick<RunOptions, "limit" | "output">): LimitedRun | undefined {
   if (limit === undefined && output === undefined) {
     return undefined;

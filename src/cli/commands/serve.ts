@@ -32,7 +32,6 @@ interface ServeCommandOptions extends JobOptions, LogOptions {
 /** So long requests are answered after a signal: with the 5 s of `deploy/kubernetes/serve`, less than Kubernetes' 30 s. */
 const drainMs = 20_000;
 
-/** Answers requests with the last published run of a job, until a signal comes. */
 async function serveJob(path: string, options: ServeCommandOptions, io: SafeIo): Promise<void> {
   const stopText = { kept: "open requests are answered", hint: "start it again" };
   using stop = abortOnSignals(io, options, stopText, drainMs + 4000);
@@ -59,7 +58,6 @@ async function serveJob(path: string, options: ServeCommandOptions, io: SafeIo):
   });
 }
 
-/** Finds, among the latest runs, the plan of the one that readers have. */
 async function lastPublished(
   { job, sink }: OpenedJob,
   { param }: JobOptions,
@@ -79,7 +77,6 @@ async function lastPublished(
   return runs.find(({ runId }) => runId === shown?.runId)?.plan;
 }
 
-/** Reads the token, and how to read the certificate. */
 async function secretsOf(
   { spec, where }: LoadedSpec,
   folder: string,

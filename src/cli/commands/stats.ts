@@ -21,7 +21,6 @@ interface StatsOptions extends JobOptions {
   readonly json?: boolean;
 }
 
-/** Prints the profiles of a run: of its predictions and, with checks, of its features. */
 async function showStats(spec: string, options: StatsOptions): Promise<CommandAnswer> {
   const { run } = options;
   const asked = await readSpec(spec, options, run === undefined ? {} : { standIns: "dates" });
@@ -32,7 +31,7 @@ async function showStats(spec: string, options: StatsOptions): Promise<CommandAn
   return { json: () => statsJson(told), text: (width) => statsText(told, width) };
 }
 
-/** The profiles of a run with other params, which is not published. @throws JobError USAGE, DISCARDED, PRUNED */
+/** Of a run with other params, which is not published. */
 async function statsElsewhere(spec: string, options: StatsOptions & { readonly run: string }): Promise<RunStats> {
   await using opened = await openLoaded(await readSpecOfRun(spec, options), spec);
   const stats = await runStats(opened.job, opened.sink, options.run);

@@ -43,7 +43,6 @@ interface StatusOptions extends RunOptions {
   readonly expectBy?: string;
 }
 
-/** Shows the run of one spec in detail, or the runs of several specs in a table. */
 async function showStatus(specs: readonly string[], options: StatusOptions): Promise<CommandAnswer> {
   const [spec] = specs;
   const { held, failed, expectBy } = options;
@@ -107,7 +106,6 @@ interface Expected {
   readonly timezone: string;
   /** null: it is not that late yet. */
   readonly isMet: boolean | null;
-  /** What to type next. */
   readonly command: string;
 }
 
@@ -139,10 +137,7 @@ function expectedJson(expected: Expected | undefined): object {
     : { expected_by: { time: expected.by, timezone: expected.timezone, met: expected.isMet } };
 }
 
-/**
- * Names each job whose run should be published and is not, and each spec whose run is unknown.
- * undefined: all are published. The code is NOT_PUBLISHED, or that of a spec that cannot be read.
- */
+/** undefined: all are published. The code is NOT_PUBLISHED, or that of a spec that cannot be read. */
 function notPublished(jobs: readonly JobState[]): JobError | undefined {
   const missing = jobs.filter(({ expected }) => expected?.isMet === false);
   const [first] = missing;
@@ -181,9 +176,8 @@ async function stateOf(spec: string, options: StatusOptions): Promise<JobState> 
   }
 }
 
-/** Compares a run with what is expected of it now. @throws JobError USAGE for a job that has one run for all days */
 function expectedOf({ spec, dateParam, command }: Job, nowMs: number, state: RunState, by: string): Expected {
-  if (dateParam === undefined) {
+  if (dateParam === undefined && spec.input.since === undefined) {
     throw new JobError("USAGE", `expecting a run of ${spec.name} by ${by}: the job has no date`, {
       hint: "a run that was published once would count on every day: give the job a param such as ds: ${today}",
     });

@@ -110,7 +110,6 @@ interface Vectors {
 
 let opened: { readonly vectors: Vectors | undefined } | undefined;
 
-/** This thread's; undefined: there are none. */
 function vectorsHere(): Vectors | undefined {
   opened ??= { vectors: open() };
   return opened.vectors;
@@ -200,7 +199,6 @@ export function usedMemoryBytes(): number {
   return opened?.vectors?.pieces.usedBytes ?? 0;
 }
 
-/** Returns the loops that can reach an array; undefined: the array is in other memory. */
 function vectorsOf({ buffer }: Uint8Array | Float32Array): Vectors | undefined {
   const vectors = opened?.vectors;
   return vectors?.buffer === buffer ? vectors : undefined;

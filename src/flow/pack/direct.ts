@@ -148,7 +148,6 @@ export function packMatrix(
 }
 
 interface Group {
-  /** The index of the group's first column. */
   readonly index: number;
   readonly some: readonly MatrixColumn[];
 }
@@ -180,7 +179,6 @@ interface Target {
   readonly width: number;
   /** Made once a value does not fit, or is NULL. */
   valid: Uint8Array | undefined;
-  /** Whether all numbers so far are known to be finite. */
   isFinite: boolean;
 }
 

@@ -219,7 +219,6 @@ export function countStored(places: Int32Array): number {
   return count;
 }
 
-/** Hashes packed rows with their keys, and finds them in the table. */
 interface FeatureHasher {
   /** @param from the row of the batch that the first row of the tensors is */
   hash(tensors: readonly NamedTensor[], batch: RecordBatch, range: { from: number; to: number }): HashedRows;

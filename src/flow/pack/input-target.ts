@@ -25,7 +25,8 @@ import { assertNever } from "../../base/errors.js";
  * Why a row cannot be scored. `unreadable`: its source says what is wrong with it; `expression`: an expression fails on
  * it; `missing`: a feature is NULL, or its cast turned it into NULL, or a text that the engine cannot take; `not_finite`:
  * a feature is NaN or infinite; `too_long`: a list has more elements than the input; `prediction`: the model's prediction
- * is not finite; `model`: the model fails on the row, or its answer is no prediction.
+ * is not finite; `model`: the model fails on the row, or its answer is no prediction; `target`: the target cannot hold the row; `AnswerFault`: what is wrong with a server's
+ * answer.
  */
 export interface RowFault {
   readonly reason:
@@ -384,7 +385,6 @@ function unfit({ offsets, valid }: ListColumn, row: number): Fault {
   return valid?.[row] === 0 ? missing : { reason: "too_long", value: `${length} elements` };
 }
 
-/** Where the elements of a row begin that has the elements from `at` on. */
 function firstPlace(at: number, kept: number, { side, width }: PaddedBinding): number {
   return side === "left" ? at + width - kept : at;
 }
@@ -424,7 +424,6 @@ interface Packed {
   readonly of: PaddedBinding;
   readonly filled: number;
   readonly rows: number;
-  /** Elements of each row that the tensor has. */
   readonly narrow: number;
 }
 

@@ -29,7 +29,7 @@ export interface Predictions {
 }
 
 /** Rows that may have been scored where they were decoded: all of them were good then, and `inputs` are none. */
-export interface ScoredBatch extends RecordBatch {
+export interface ReadBatch extends RecordBatch {
   /** Predictions for all rows of the batch, in order; with `hashed`, for those that take no stored one. */
   readonly predictions?: readonly Predictions[] | undefined;
   /** The hashes of rows that a worker scored; undefined: the run does not hash rows. */

@@ -96,7 +96,6 @@ function pickElement(
   }
 }
 
-/** Reports the first value of each row that is NaN or infinite. */
 function reportNotFinite(
   values: Values,
   { at, rowCount, perRow }: { at: number; rowCount: number; perRow: number },

@@ -181,7 +181,6 @@ function hashColumn(words: Int32Array): NamedColumn {
 
 /** Packs rows as the model would get them, so that they can be compared. */
 interface Stage {
-  /** The greatest number of rows at a time. */
   readonly rows: number;
   /** Packs rows, and takes their tensors back once the rows are compared. */
   pack(batch: RecordBatch, range: BatchRows, look: (tensors: readonly NamedTensor[]) => void): void;
@@ -216,7 +215,6 @@ export function createStage(contract: Contract, onFault: (fault: RowFault) => vo
 }
 
 interface ReusingPackerOptions extends PackerOptions {
-  /** The piece of a span that is packed: it decides which rows take stored predictions. */
   readonly reuse: () => RowReuse;
 }
 

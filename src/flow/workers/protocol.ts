@@ -2,7 +2,7 @@ import type { Contract, Projection } from "../../models/binding/contract.js";
 import type { Column } from "../../columns/types.js";
 import type { Unit } from "../../formats/format.js";
 import type { FeatureHashing } from "../pack/feature-hasher.js";
-import type { ScoredBatch } from "../pack/packer.js";
+import type { ReadBatch } from "../pack/packer.js";
 import type { RpcProtocol } from "../../base/rpc.js";
 import type { ShardFeatures } from "../features.js";
 
@@ -20,7 +20,6 @@ export interface UnitRequest {
   readonly features?: ShardFeatures | undefined;
 }
 
-/** Bytes that a worker may hold. */
 interface UnitLimits {
   /** The limit of rows that are sent at once, in bytes. */
   readonly batchBytes: number;
@@ -47,7 +46,7 @@ export interface ReadCall extends UnitRequest {
 export interface SentRows {
   /** The batch's first row, as a row of the shard. */
   readonly rowStart: number;
-  readonly batch: ScoredBatch;
+  readonly batch: ReadBatch;
   /** Buffers that the main thread returns when it is done with the rows. */
   readonly buffers: readonly ArrayBuffer[];
   /** The size of the batch, predictions included. */

@@ -3,13 +3,16 @@ import type { FeaturePlan } from "../../checks/profile/features.js";
 import type { Decoder, SliceRequest, SliceUnits } from "../../formats/format.js";
 import { directPlan } from "../pack/direct.js";
 import type { FeatureHashing } from "../pack/feature-hasher.js";
-import type { ScoredBatch } from "../pack/packer.js";
+import type { ReadBatch } from "../pack/packer.js";
 import type { WorkerPort } from "../../base/rpc.js";
 import type { MemoryBudget } from "../../base/memory-budget.js";
 import type { UnitFailure, UnitRequest } from "./protocol.js";
 import { type UnitPool, openUnitPool } from "./unit-pool.js";
 
-/** Reads slices: in workers as far as they can, in the main thread's decoder from there on. */
+/**
+ * Reads slices: in workers with the model, which score what they read (a step with a bad row comes back unscored), else in
+ * workers that only decode, else, and from where a worker fails, in the main thread's decoder.
+ */
 export interface SliceReader extends AsyncDisposable {
   /**
    * The rows of slices, in order and each in file order, with predictions where the worker that read them has the
@@ -19,7 +22,7 @@ export interface SliceReader extends AsyncDisposable {
    * @param rowsLeft rows that will be read, from the first of these on
    * @throws JobError SHARD_CORRUPT
    */
-  read(slices: readonly SliceRequest[], rowsLeft: number, turn?: Turn): AsyncGenerator<ScoredBatch>;
+  read(slices: readonly SliceRequest[], rowsLeft: number, turn?: Turn): AsyncGenerator<ReadBatch>;
 }
 
 /** When a slice that is not due yet may be started. Its promises reject where its rows are no longer needed. */

@@ -1,5 +1,5 @@
 import type { Unit } from "../../formats/format.js";
-import type { ScoredBatch } from "../pack/packer.js";
+import type { ReadBatch } from "../pack/packer.js";
 import { rowsRead } from "../pack/select-rows.js";
 import { messageOf } from "../../base/errors.js";
 import { type Condition, createCondition } from "../../base/promises.js";
@@ -13,7 +13,7 @@ export interface UnitPool {
    * worker could not continue. A batch is valid until the next one is requested.
    * @param most the number of workers that fit into memory; default: all
    */
-  read(units: readonly Unit[], request: UnitRequest, most?: number): AsyncGenerator<ScoredBatch, number>;
+  read(units: readonly Unit[], request: UnitRequest, most?: number): AsyncGenerator<ReadBatch, number>;
 }
 
 interface UnitPoolOptions {
@@ -37,10 +37,8 @@ interface Job {
   worker: PoolWorker | undefined;
   /** Set while a worker has the job. */
   cancel: (() => void) | undefined;
-  /** Batches that came and were not yielded yet. */
   readonly arrived: SentRows[];
   hasEnded: boolean;
-  /** Whether `onFailure` was called for it. */
   hasFailed: boolean;
   isCancelled: boolean;
   /** A batch came, or the job has ended. */
@@ -58,7 +56,6 @@ interface Pool extends UnitPoolOptions {
   readonly workers: readonly PoolWorker[];
   /** Jobs that no worker has, in the order in which their rows are needed, so that workers read rows that are due first. */
   readonly waiting: Job[];
-  /** Jobs that have not ended. */
   readonly jobs: Set<Job>;
   nextId: number;
   isBroken: boolean;
@@ -130,7 +127,7 @@ function addJob(
   return job;
 }
 
-/** Gives jobs to workers, first to those that have the fewest. */
+/** First to those that have the fewest. */
 function assign(pool: Pool): void {
   for (let next = nextJob(pool); next !== undefined; next = nextJob(pool)) {
     const { worker, place } = next;
@@ -224,7 +221,6 @@ function breakDown(pool: Pool, { message, cause }: Error): void {
   pool.waiting.length = 0;
 }
 
-/** Ends a job whose rows are no longer needed. */
 function cancel(pool: Pool, job: Job): void {
   for (const message of job.arrived.splice(0)) {
     releaseRows(pool, job, message);
@@ -241,8 +237,7 @@ function cancel(pool: Pool, job: Job): void {
   }
 }
 
-/** Yields the rows of a job as they arrive. Returns the next row. */
-async function* rowsOf(pool: Pool, job: Job): AsyncGenerator<ScoredBatch, number> {
+async function* rowsOf(pool: Pool, job: Job): AsyncGenerator<ReadBatch, number> {
   let due = job.unit.rowStart;
   for (;;) {
     const message = job.arrived.shift();

@@ -16,7 +16,7 @@ import {
 import type { RunModel } from "../../models/engine.js";
 import type { Unit, UnitReader } from "../../formats/format.js";
 import { type FeatureHashing, type HashedRows, createFeatureHasher, noPlace } from "../pack/feature-hasher.js";
-import { type FeatureBatch, type Predictions, type ScoredBatch, createPacker } from "../pack/packer.js";
+import { type FeatureBatch, type Predictions, type ReadBatch, createPacker } from "../pack/packer.js";
 import { JobError, assertNever, errnoOf, messageOf } from "../../base/errors.js";
 import { createCondition, createLimit } from "../../base/promises.js";
 import { type RpcContext, type WorkerPort, serveRpc } from "../../base/rpc.js";
@@ -50,7 +50,6 @@ export interface UnitModels {
 }
 
 interface UnitServerOptions extends UnitModels {
-  /** Opens the reader of a format's units. */
   readonly openReader: (format: Unit["format"]) => UnitReader;
   /** `ulimit -v` is set: WebAssembly, which reserves many more addresses than it uses, is left alone. */
   readonly isAddressSpaceLimited?: boolean | undefined;
@@ -187,7 +186,7 @@ function failureOf(error: unknown): UnitFailure {
     : { kind: "defect", message: error instanceof Error ? String(error.stack) : messageOf(error) };
 }
 
-/** How many rows are sent at once: of those that are scored, some batches of the model, as many as do not take long. */
+/** Of rows that are scored: some batches of the model, as many as do not take long. */
 function stepsFor(
   bytesPerRow: number,
   modelRows: (() => number) | undefined,
@@ -210,7 +209,7 @@ function stepsFor(
 type ScoreBatch = (
   batch: RecordBatch,
   rows: number,
-) => Promise<(Pick<ScoredBatch, "hashed"> & { readonly predictions: Predictions[] }) | undefined>;
+) => Promise<(Pick<ReadBatch, "hashed"> & { readonly predictions: Predictions[] }) | undefined>;
 
 /** Scores the rows of batches; where rows are hashed, those that take no stored prediction. @public so that tests call it */
 export function scorer(
@@ -293,10 +292,7 @@ function createPacking(contract: UnitScoring["contract"]): Packing {
   };
 }
 
-/**
- * Hashes the rows of batches as the main thread does, before they are scored. Returns undefined for a batch with a bad row,
- * which the main thread reports.
- */
+/** Hashes as the main thread does, before rows are scored; undefined: a row is bad, which the main thread reports. */
 function unitHasher(contract: Contract, hashing: FeatureHashing): (batch: RecordBatch) => HashedRows | undefined {
   const hasher = createFeatureHasher(contract, hashing);
   const inputs = decodedInputs(contract).length;
@@ -366,11 +362,10 @@ function isGood(input: DecodedInput): boolean {
   return input.kind === "matrix" && input.valid === undefined && isKnownFinite(input);
 }
 
-/** Rows as the model takes them. */
 type PackedBatch = Pick<FeatureBatch, "inputs" | "packedRows">;
 type Rows = Pick<BatchRows, "from" | "to">;
 
-/** Returns rows of good matrices as tensors without a copy; undefined: the model needs tensors of another form. */
+/** Without a copy; undefined: the model needs tensors of another form. */
 function inPlace(
   { inputs, fixedBatchRows }: Pick<Contract, "inputs" | "fixedBatchRows">,
   batch: Pick<RecordBatch, "inputs">,
@@ -398,13 +393,10 @@ function inPlace(
 const roundedBytes = 4096;
 
 interface PooledMemory extends BatchMemory {
-  /** The buffers that were allocated for the batch and were not sent. */
   left(sent: readonly ArrayBuffer[]): ArrayBuffer[];
-  /** Forgets the buffers of the batch before. */
   clear(): void;
 }
 
-/** Takes memory from a pool, and remembers what it took for one batch. */
 function pooledMemory(pool: BufferPool): PooledMemory {
   const made = new Map<Values, ArrayBuffer>();
   return {
@@ -472,7 +464,7 @@ export function packParcel(batch: RecordBatch, { take, isOwn }: BatchMemory): Pa
   return { batch: { rowCount: batch.rowCount, inputs, carried: batch.carried.map(ownColumn) }, buffers };
 }
 
-/** Whether all values are finite. Checked in the thread that made them, while they are in its cache. */
+/** Checked in the thread that made them, while they are in its cache. */
 function isKnownFinite({ data, isFinite }: Matrix): boolean {
   return isFinite ?? (!(data instanceof Float32Array || data instanceof Float64Array) || areSurelyFinite(data));
 }

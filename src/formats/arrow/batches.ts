@@ -249,10 +249,7 @@ export function encodedFields(field: ArrowField): EncodedField[] {
   ];
 }
 
-/**
- * What makes a dictionary for a batch: in a stream the last whole one before it and its deltas, in a file the only
- * whole one and its deltas, at any place of the file.
- */
+/** In a stream the last whole one before it and its deltas, in a file the only whole one and its deltas, anywhere. */
 function dictionaryBlocks(
   { dictionaries, kind }: ArrowIndex,
   batch: IndexedBatch,
@@ -269,7 +266,6 @@ function dictionaryBlocks(
       );
 }
 
-/** Reads the dictionaries of some fields for a batch: only what is not known from before. */
 async function readDictionaries(
   { bytes, index, known }: Pick<Shard, "bytes" | "index" | "known">,
   batch: IndexedBatch,
@@ -341,7 +337,6 @@ function joined(values: ArrowField, columns: readonly Column[]): Column {
 interface Slice {
   readonly rowStart: number;
   readonly rowEnd: number;
-  /** Names of the file's columns that are read. */
   readonly columns: ReadonlySet<string>;
 }
 

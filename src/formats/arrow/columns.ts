@@ -18,7 +18,6 @@ import { assertNever } from "../../base/errors.js";
 import { createColumnBuilder, takeRows } from "../../columns/columns.js";
 import { checkTexts } from "../bytes.js";
 
-/** The bytes of a batch's buffers, unpacked. */
 interface Body {
   /** Bytes [start, end) of a buffer. @throws RangeError when it has fewer */
   read(buffer: BufferPlace, start: number, end: number): Promise<Uint8Array<ArrayBuffer>>;
@@ -130,7 +129,6 @@ function nearRanges(bodyStart: number, buffers: readonly BufferPlace[]): ByteRan
   return ranges;
 }
 
-/** Reads ranges; finds bytes [start, end) of the file in them. */
 async function holdRanges(
   bytes: ShardBytes,
   ranges: readonly ByteRange[],
@@ -326,9 +324,8 @@ function tooLong(precision: number): RangeError {
 }
 
 /**
- * Rejects values of 128 bits with too many digits. A value's double is exact to 2^45, and the margin of the comparison
- * is at least 2^53, so only values near the limit are computed exactly.
- * @throws RangeError
+ * A value's double is exact to 2^45, and the margin of the comparison is at least 2^53, so only values near the limit
+ * are computed exactly.
  */
 function refuseLong(words: BigUint64Array<ArrayBuffer>, precision: number, isNull: (index: number) => boolean): void {
   const limit = 10n ** BigInt(precision);
@@ -534,7 +531,6 @@ async function readViews({ body }: BatchReader, node: ArrowNode, { from, to, val
   const views = await body.read(place(node, 1), from * viewBytes, to * viewBytes);
   const words = elementsOf("int32", views) as Int32Array;
   const offsets = new Uint32Array(count + 1);
-  /** The used range of each buffer. */
   const used = new Map<number, { start: number; end: number }>();
   let total = 0;
   for (let row = 0; row < count; row += 1) {

@@ -15,7 +15,6 @@ import { namingDecoder } from "../by-format.js";
 import { arrowUnits, batchWorkers } from "./units.js";
 import { columnsInFile, hasFolderColumns, plannedColumns } from "../planned-columns.js";
 
-/** Files that are open at once. */
 const filesAtOnce = 16;
 
 /**

@@ -12,7 +12,7 @@ import { rowsRead } from "../../flow/pack/select-rows.js";
 import type { MemoryBudget } from "../../base/memory-budget.js";
 import { openDuckDbReader, onConnection } from "../sql/chunks.js";
 
-/** Returns the types of some of a shard's columns. A column that has only NULLs gets the type in `wanted`. */
+/** A column that has only NULLs gets the type in `wanted`. */
 function tableColumns(file: ShardFile, { schema }: ArrowIndex, wanted: readonly WantedColumn[]): TableColumns {
   return new Map(
     wanted.map(({ name, type }) => {
@@ -36,7 +36,6 @@ function tableColumns(file: ShardFile, { schema }: ArrowIndex, wanted: readonly 
 /** Rows that are as near as this are fetched by one read. */
 const nearRows = 64;
 
-/** Rows are decoded and put into a table of DuckDB's. */
 function arrowTables(pool: ConnectionPool, open: (file: ShardFile) => Promise<OpenArrow>): ShardTables {
   return {
     async use(file, { rows, columns: wanted }, work) {

@@ -468,7 +468,6 @@ function longField(table: FlatTable, id: number): number {
   return place === 0 ? 0 : longAt(table.view, place);
 }
 
-/** An int64 that a double holds exactly. */
 function longAt(view: DataView, place: number): number {
   const value = Number(view.getBigInt64(place, true));
   if (!Number.isSafeInteger(value)) {
@@ -489,7 +488,6 @@ function textField(table: FlatTable, id: number): string | undefined {
   return start === 0 ? undefined : utf8.decode(new Uint8Array(view.buffer, view.byteOffset + start, length));
 }
 
-/** A vector of elements of `elementBytes` each; without the field an empty one, at 0. */
 function vectorField(table: FlatTable, id: number, elementBytes: number): FlatVector {
   const { view } = table;
   const place = placeOf(table, id);

@@ -51,10 +51,7 @@ export async function openBytes(file: ShardFile): Promise<ShardBytes> {
   }
 }
 
-/**
- * The same, read by the thread that asks, which waits: what it has read is in its core's cache then. For threads that
- * have nothing else to do.
- */
+/** The same, read by the thread that asks: it is in its core's cache then. For threads that have nothing else to do. */
 export function openBytesHere(file: ShardFile): Promise<ShardBytes> {
   const descriptor = openSync(file.path, "r");
   let sizeBytes: number;

@@ -23,7 +23,6 @@ interface ArrowUnit extends Unit {
 const mostValues = 2 ** 21;
 
 interface ArrowUnitOptions {
-  /** Limits of one worker. */
   readonly limits: BatchLimits;
   readonly sharing?: UnitSharing | undefined;
 }

@@ -65,7 +65,7 @@ export function openParquetDecoder({
   });
 }
 
-/** A projection without inputs of lists, whose pages do not have as many rows as others: `withPageBytes` looks up their sizes. */
+/** `withPageBytes` looks up the sizes of pages of lists, which do not have as many rows as others. */
 function withoutLists(projection: Projection): Projection {
   return { ...projection, inputs: projection.inputs.filter(({ kind }) => kind !== "list" && kind !== "padded") };
 }

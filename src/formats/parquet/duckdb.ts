@@ -29,7 +29,6 @@ import {
   streamChunks,
 } from "../sql/chunks.js";
 
-/** Opens a reader of schemas as DuckDB interprets them. */
 function schemaReader(pool: ConnectionPool): SchemaReader {
   return {
     digests: (paths) => pool.use((connection) => readDigests(connection, paths)),
@@ -119,10 +118,7 @@ export function placeAfter(
   return { slice: at, row: due };
 }
 
-/**
- * Returns the low 32 bits of 64-bit numbers, which are enough here; undefined: the column is one of the shards with the
- * same name.
- */
+/** The low 32 bits are enough here; undefined: the column is one of the shards with the same name. */
 function lowWords(chunk: DuckDBDataChunk, column: number, type: "int64" | "uint64"): Uint32Array | undefined {
   if (!hasIntegerType(chunk, column, type)) {
     return undefined;
@@ -217,7 +213,6 @@ async function damageError(file: ShardFile, { group, range, column, failure }: F
   return corrupt(path, `${place}: ${message}`, failure.cause);
 }
 
-/** The file's columns that a slice reads, those that expressions use included; no values of folder names. */
 function columnsOf({ projection }: SliceRequest): ColumnRef[] {
   const bound = boundColumns(projection).filter(({ partition, computed }) => partition !== true && computed !== true);
   const { list, folders } = projection.expressions ?? { list: [], folders: [] };
@@ -358,10 +353,7 @@ function chunksOf(pool: ConnectionPool, sql: string): AsyncGenerator<DuckDBDataC
   return onConnection(pool, (connection) => streamChunks(connection, sql));
 }
 
-/**
- * Yields the chunks, and returns the error that DuckDB ended them with; undefined: DuckDB read all of them. Errors of
- * the consumer are not caught.
- */
+/** Returns the error that DuckDB ended them with; undefined: none. Errors of the consumer are not caught. */
 async function* untilFailure<T>(chunks: AsyncIterable<T>): AsyncGenerator<T, unknown> {
   try {
     yield* chunks;
@@ -374,10 +366,7 @@ async function* untilFailure<T>(chunks: AsyncIterable<T>): AsyncGenerator<T, unk
   }
 }
 
-/**
- * Yields rows of whole shards until DuckDB fails; returns the place of the next one. The stream of the single shard then
- * reports the error.
- */
+/** Returns the place of the next row, also where DuckDB fails: the stream of the single shard reports the error. */
 async function* streamCoalesced(
   { pool, memory }: ReadTools,
   slices: readonly [SliceRequest, ...SliceRequest[]],

@@ -229,7 +229,6 @@ export function readElement(cursor: Cursor, type: number, isRoot: boolean): Sche
   return { name, children, type: physical, repetition, fieldId, annotation, utcNanosAt: logical?.utcNanosAt };
 }
 
-/** Returns the type that both annotations state; "other" if they disagree, or if one of them is not known. */
 function annotationOf(converted: string | undefined, logical: string | undefined): string {
   if (logical === undefined) {
     return converted ?? "";
@@ -377,7 +376,6 @@ function corruptFooter(path: string, found: string, hint: string, cause?: unknow
 /** Without objects for files, which take twice as long where there are many small ones. */
 const [openFile, readFile] = [promisify(open), promisify(read)];
 
-/** The bytes of a footer, and where pages end. @throws JobError SHARD_CORRUPT */
 async function readTail(
   file: number,
   size: number,
@@ -437,7 +435,6 @@ const pageValuesLimit = 2 ** 31 - 1;
 /** Tolerance for sizes: some writers count page headers, others do not. */
 const sizesMayDiffer = 1.25;
 
-/** Returns how a footer contradicts itself or the size of its file; undefined if it is consistent. */
 function faultOf(footer: Footer): string | undefined {
   const { rows, rowGroups, leaves, pagesEnd } = footer;
   const sum = rowsIn(footer);
@@ -480,10 +477,7 @@ function faultOfPlace(
     : undefined;
 }
 
-/**
- * Returns how a chunk contradicts the schema or its codec, which would make a reader return wrong values; else
- * undefined.
- */
+/** Contradictions to the schema or the codec, which would make a reader return wrong values. */
 function faultOfKind(
   { type, codec, levels, compressedBytes, uncompressedBytes }: ColumnChunk,
   leaf: Leaf,
@@ -570,7 +564,6 @@ function leavesInTable(stored: readonly Leaf[], table: TableRows, path: string):
   return lastInTable;
 }
 
-/** A footer with the names that a table has for the columns of the file. */
 function asTable(footer: Footer, table: TableRows, path: string): Footer {
   const { leaves, rowGroups } = footer;
   const { leaves: renamed, select, unfit } = leavesInTable(leaves, table, path);

@@ -8,7 +8,6 @@ import type { LegacyDates, ShardFile, ShardFooter, ShardSchema } from "../format
 
 /** Files a query; one by one costs ten times as much. Bounds memory too. */
 const filesPerQuery = 256;
-/** Files that are open at once. */
 const filesAtOnce = 16;
 
 /** The facts of a footer that are kept while others are read: few, since there may be many files. */
@@ -23,10 +22,7 @@ interface FileFacts extends Omit<ShardFooter, "schema"> {
 
 /** Determines the columns of files whose footer is not enough for that. */
 export interface SchemaReader {
-  /**
-   * Returns digests, by path, of everything in a footer that the columns' types can depend on. @throws JobError
-   * SHARD_CORRUPT
-   */
+  /** Digests, by path, of all in a footer that the columns' types can depend on. @throws JobError SHARD_CORRUPT */
   digests(paths: readonly string[]): Promise<ReadonlyMap<string, string>>;
   /** Columns with the names that DuckDB gives them. @throws JobError SHARD_CORRUPT */
   columns(path: string, leaves: readonly Leaf[]): Promise<readonly SourceColumn[]>;
@@ -121,7 +117,6 @@ function statedNulls({ rowGroups }: Footer): ReadonlyMap<string, number> {
   return nulls;
 }
 
-/** The columns that Spark says to have written in its older calendar. */
 function legacyDatesOf({ leaves, metadata }: Footer): LegacyDates[] {
   const timeZone = metadata.get(sparkKeys.timeZone) ?? "";
   return leaves.flatMap(({ path: [column = ""], type, annotation }) => {

@@ -22,7 +22,6 @@ export function averageBytes(chunk: ColumnChunk | undefined): number {
   return chunk === undefined ? 0 : valueBytes(chunk) / Math.max(1, chunk.values);
 }
 
-/** Returns the size of all values of a chunk. */
 function valueBytes({ uncompressedBytes, unencodedBytes = 0 }: ColumnChunk): number {
   return Math.max(uncompressedBytes, unencodedBytes);
 }
@@ -122,7 +121,7 @@ export function* sliceChunks(footer: Footer, slice: SliceRows): Generator<SliceC
 
 type SliceRows = Pick<SliceRequest, "file" | "rowStart" | "rowEnd" | "projection">;
 
-/** Completes the chunks that a slice reads with what a look at their first pages tells. Reading reports what is wrong with them. */
+/** Adds what a look at the chunks' first pages tells. Reading reports what is wrong with these. */
 async function withFacts(
   footer: Footer,
   slice: SliceRows,
@@ -170,7 +169,7 @@ export async function withTextSizes(
   });
 }
 
-/** Returns the bytes of the longest text in a chunk's dictionary; 0 without one, or if it is damaged. */
+/** In bytes; 0 without a dictionary, or if it is damaged. */
 async function longestEntry(pages: AsyncIterable<Page>, read: ReadBytes, chunk: ColumnChunk): Promise<number> {
   try {
     for await (const { header, bodyStart } of pages) {

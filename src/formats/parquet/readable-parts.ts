@@ -37,9 +37,7 @@ function hintFor(found: string): string {
     : "restore the planned file with its modification time (cp -p), and run again; committed spans are kept. If the file must be written again, --new-run scores it";
 }
 
-/**
- * The first damage in the chunks that a slice reads, as far as they concern a check, which returns it or throws PageFault.
- */
+/** The first damage in the chunks that a slice reads: `check` returns it, or throws it as a PageFault. */
 async function firstDamage(
   footer: Footer,
   slice: SliceRequest,
@@ -73,7 +71,6 @@ async function firstDamage(
   });
 }
 
-/** How to write a shard so that its pages fit into memory. */
 const smallerPages =
   "write the shard with smaller pages (pyarrow: write_batch_size and data_page_size), or leave the column out of output.columns";
 
@@ -88,10 +85,7 @@ function largePage(
     : undefined;
 }
 
-/**
- * The first page of a slice, or dictionary, that there is no memory for. What a page holds is decoded as a whole, even
- * if only a part is needed. Only headers are read, and only in chunks that are larger than the limit of a page.
- */
+/** What a page holds is decoded as a whole. Only headers are read, only in chunks larger than a page's limit. */
 async function findLargePage(
   footer: Footer,
   slice: SliceRequest,
@@ -146,7 +140,7 @@ function isPrefixed({ chunk }: SliceChunk): boolean {
   return chunk.hasPrefixes && hasReadableStart(chunk.codec);
 }
 
-/** Uncompresses a page. The levels of a page of version 2 come before the compressed bytes. */
+/** The levels of a page of version 2 come before the compressed bytes. */
 async function unpackPage(read: ReadBytes, { codec }: ColumnChunk, { header, bodyStart }: Page): Promise<Uint8Array> {
   const { kind, levelBytes, compressedBytes, uncompressedBytes, isCompressed } = header;
   const levels = kind === "data-v2" ? levelBytes.repetition + levelBytes.definition : 0;
@@ -231,7 +225,6 @@ function mayBeNested(projection: Projection): boolean {
   );
 }
 
-/** @throws PageFault */
 async function checkLevels(read: ReadBytes, { chunk, leaf, rows }: SliceChunk, footer: Footer): Promise<void> {
   let values = 0;
   let begun = 0;
@@ -367,10 +360,7 @@ export async function readableTogether(
   return { select };
 }
 
-/**
- * Whether a shard, small as it is on disk, must be read with bounds of its own. Values of fixed width cannot make it
- * large: coalesced shards have few rows.
- */
+/** Values of fixed width cannot make a shard large that is small on disk: coalesced shards have few rows. */
 async function isLarge(slice: SliceRequest, memory: MemoryBudget): Promise<boolean> {
   if (!hasLongTypes(slice.projection)) {
     return false;

@@ -154,7 +154,6 @@ function becomes(from: ColumnType, to: ColumnType): boolean {
     : bits !== undefined && whole >= (bits <= 32 ? 10 : 20);
 }
 
-/** Bits of a signed integer type. */
 function integerBits(type: ColumnType): number | undefined {
   const [, bits] = /^int(\d+)$/.exec(showType(type)) ?? [];
   return bits === undefined ? undefined : Number(bits);

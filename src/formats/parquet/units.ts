@@ -129,15 +129,11 @@ function storedColumns(
 interface UnitPiecesOptions {
   readonly read: ReadBytes;
   readonly scratch: (size: number) => Uint8Array;
-  /** The memory of each column's pages. */
   readonly pageMemories: PageMemory[];
 }
 
 interface UnitPieces {
-  /**
-   * The rows of a unit, in order, cut where a page ends. A piece holds until the next one is asked for.
-   * @throws RangeError
-   */
+  /** In order, cut where a page ends. A piece holds until the next one is asked for. @throws RangeError */
   read(unit: ParquetUnit): Generator<Piece>;
 }
 
@@ -175,7 +171,6 @@ export function openUnitPieces({ read, scratch, pageMemories }: UnitPiecesOption
   };
 }
 
-/** Whether a unit continues the row group of the one before it, with the same columns. */
 function goesOn(before: ParquetUnit, unit: ParquetUnit): boolean {
   return (
     before.path === unit.path &&

@@ -17,14 +17,12 @@ import {
 import { createTable, readScalars } from "../../duckdb/vectors.js";
 import { printable } from "../../base/texts.js";
 
-/** An aggregate of a condition. */
 interface Aggregate {
   readonly name: AggregateName;
   /** SQL of its argument, which is checked; undefined for `count(*)`. */
   readonly argument: string | undefined;
 }
 
-/** A condition of aggregates. */
 interface Condition {
   readonly aggregates: readonly Aggregate[];
   /** SQL of the condition, which is checked; the value of aggregate i is in column `aggregateColumn(i)`. */
@@ -39,16 +37,11 @@ function aggregateColumn(index: number): string {
   return `${columnPrefix}${index}`;
 }
 
-/** Removes the columns that replace aggregates from an error message. */
 function withoutAggregateColumns(message: string): string {
   return message.replaceAll(new RegExp(`${columnPrefix}\\d+`, "g"), "…");
 }
 
-/**
- * Splits a condition into its aggregates and the expression over their values. The SQL that it returns has passed the
- * check of expressions.
- * @throws JobError SPEC_INVALID
- */
+/** The SQL that it returns has passed the check of expressions. @throws JobError SPEC_INVALID */
 async function parseCondition(connection: DuckDBConnection, text: string): Promise<Condition> {
   if (text.toLowerCase().includes(columnPrefix)) {
     throw new JobError("SPEC_INVALID", `names that begin with ${columnPrefix} are reserved`);
@@ -83,7 +76,7 @@ async function parseCondition(connection: DuckDBConnection, text: string): Promi
   return { aggregates, condition, columns };
 }
 
-/** Replaces each aggregate of a parsed expression by a column. @param take returns the name of the column */
+/** @param take returns the name of the column that replaces an aggregate */
 function withoutAggregates(part: unknown, take: (name: AggregateName, argument: unknown) => string): unknown {
   if (Array.isArray(part)) {
     return part.map((one) => withoutAggregates(one, take));
@@ -138,7 +131,6 @@ interface OutputColumn {
   readonly type: ColumnType;
 }
 
-/** A condition whose arguments fit the output. */
 interface BoundCondition extends Condition {
   readonly name: string;
   readonly text: string;
@@ -155,7 +147,6 @@ interface BoundConditions {
 /** The limit of expressions. Each is computed for each row, and takes about 300 bytes in a span's profile. */
 const mostInputs = 32;
 
-/** Binds conditions to the columns of the output. @throws JobError SPEC_INVALID */
 async function bindConditions(
   connection: DuckDBConnection,
   texts: Readonly<Record<string, string>>,
@@ -191,7 +182,6 @@ async function bindConditions(
   return { conditions, inputs };
 }
 
-/** SQL of a condition, given SQL of the values of its aggregates. */
 function conditionQuery({ condition }: Condition, values: readonly string[]): string {
   const columns = values.map((value, index) => `${value} AS ${quoteName(aggregateColumn(index))}`);
   return `SELECT (${condition}\n) FROM (SELECT ${columns.join(", ")})`;
@@ -309,7 +299,6 @@ export async function openAggregates(
 const errorCharacters = 200;
 
 interface InputRows {
-  /** The name of a temporary table for these rows. */
   readonly table: string;
   readonly rows: OutputRows;
   readonly inputs: readonly string[];

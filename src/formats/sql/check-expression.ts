@@ -165,9 +165,7 @@ function noteFunction(parts: Collected, part: Record<string, unknown>): void {
   parts.functions.set(called, Math.min(argumentCount, parts.functions.get(called) ?? argumentCount));
 }
 
-/**
- * The names on the left of a lambda's arrow: `x` or `(x, y)`. Anything else on the left is a value: `f(x) -> 'key'`.
- */
+/** `x` or `(x, y)` on the left of a lambda's arrow. Anything else there is a value: `f(x) -> 'key'`. */
 function noteParameters(parts: Collected, left: unknown): string[] {
   const list = isObject(left) && left["function_name"] === "row" ? left["children"] : [left];
   const names = Array.isArray(list) ? list.flatMap(parameterName) : [];
@@ -264,16 +262,10 @@ async function faultOf(
   return `\`${name}\` does not depend on its arguments alone`;
 }
 
-/**
- * All connections of a process have the same functions, those of the library. Reading them takes 25 ms of CPU time, longer
- * than everything else that is done with an expression.
- */
+/** All connections have the same functions. Reading them takes 25 ms of CPU, more than all else for an expression. */
 let known: ReadonlyMap<string, readonly Definition[]> | undefined;
 
-/**
- * Reads all functions, by name in lower case. A name may have several definitions: `+` for each pair of types; `nullif`
- * is a macro.
- */
+/** By name in lower case. A name may have several definitions: `+` for each pair of types; `nullif` is a macro. */
 async function allDefinitions(connection: DuckDBConnection): Promise<ReadonlyMap<string, readonly Definition[]>> {
   const found = await connection.runAndReadAll(
     // Of scalar functions only their stability matters, not each signature.
@@ -395,7 +387,6 @@ export async function sqlOf(connection: DuckDBConnection, part: unknown): Promis
   return String(answer.getRows()[0]?.[0]).replace(/^SELECT /, "");
 }
 
-/** A part of a condition. */
 interface Conjunct {
   readonly sql: string;
   /** The columns that it names; undefined: parameters of lambdas, which may be columns, are among its names. */
@@ -464,7 +455,6 @@ function isEmptyList(value: unknown): boolean {
   return Array.isArray(value) && value.length === 0;
 }
 
-/** The one expression of one SELECT that has nothing else. */
 function onlyExpression(text: string, statements: Statements): Record<string, unknown> {
   const [statement, ...others] = statements;
   if (statement === undefined || others.length > 0) {

@@ -105,9 +105,7 @@ export async function* streamChunks(connection: DuckDBConnection, sql: string): 
   }
 }
 
-/**
- * Rows come in file order without a gap, for any number of DuckDB's threads: a batch starts where the last one ended.
- */
+/** Rows come in file order without a gap, whatever DuckDB's threads: a batch starts where the last one ended. */
 export function checkRowNumbers(chunk: DuckDBDataChunk, expected: number, slice: SliceRequest): void {
   const numbers = readScalars(chunk, 0, "int64").data;
   const first = Number(numbers[0]);

@@ -189,7 +189,6 @@ function invalid(text: string, found: string, hint: string): JobError {
   });
 }
 
-/** Partitions of one query. */
 const partitionsPerQuery = 256;
 
 async function mayKeep(

@@ -10,7 +10,6 @@ export interface CatalogSpec {
   /** A secret: sent as `Authorization: Bearer`. */
   readonly token?: string | undefined;
   readonly oauth2?: OAuth2Spec | undefined;
-  /** Requests are signed for AWS. */
   readonly auth?: "sigv4" | undefined;
   /** Whose credentials read the files in S3. */
   readonly credentials: "vended" | "own";

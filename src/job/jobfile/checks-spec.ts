@@ -49,7 +49,6 @@ export interface OutputCheckSpec {
   readonly factor?: number | undefined;
 }
 
-/** A run whose predictions are expected to differ from those of other days. */
 interface ExpectedRun {
   /** Values of params that the run has: { ds: "2026-11-27" }. */
   readonly params: Readonly<Record<string, string>>;

@@ -73,10 +73,7 @@ export const engine = z.strictObject({
     ),
 }) satisfies z.ZodType<EngineSpec>;
 
-/**
- * Returns the providers of a text such as "webgpu", "cuda,cpu" or "auto".
- * @returns undefined if it is none
- */
+/** Returns the providers of a text such as "webgpu", "cuda,cpu" or "auto"; undefined: it is none. */
 export function parseProviders(text: string): EngineSpec["providers"] | undefined {
   return autoOrProviders.safeParse(text === "auto" ? text : text.split(",").map((name) => name.trim())).data;
 }

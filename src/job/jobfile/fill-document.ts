@@ -28,7 +28,6 @@ export interface Problem {
 }
 
 export interface SpecContext {
-  /** How the file is named in messages. */
   readonly file: string;
   /** Params given by `--param`, which replace the spec's own. */
   readonly params: Readonly<Record<string, string>>;
@@ -73,7 +72,7 @@ export interface OutputPattern {
   readonly series: string;
 }
 
-/** The value of a name. A param is never a secret, not even one whose own value comes from the environment. */
+/** A param is never a secret, not even one whose own value comes from the environment. */
 interface Value {
   readonly text: string;
   readonly from: "param" | "clock" | "environment";
@@ -158,7 +157,7 @@ function readParams(document: YamlDocument): readonly Param[] {
 /** JavaScript loses this key of a mapping. */
 const noName = "nothing can have this name; choose another";
 
-/** Fills in the value of a param, and returns it. "": it has none, which is reported as a problem. */
+/** Returns "" for a param without a value, which is reported as a problem. */
 function fillParam(
   { name, node, type, isRequired }: Param,
   given: string | undefined,
@@ -198,7 +197,6 @@ const clockNames: ReadonlySet<string> = new Set(["today", "yesterday", "hour"]);
 
 const outputPathKeys = ["parquet", "delta"].map((target) => ["output", target, "path"]);
 
-/** Where the runs of this job with other params write. */
 function patternOf(template: unknown, { lookup }: Scope): OutputPattern {
   const fill = (ofParam: (text: string) => string): string => {
     const filled = fillTemplate(typeof template === "string" ? template : "", (name, offset) => {
@@ -317,10 +315,7 @@ const keysOf: Readonly<Record<ParamType["type"], readonly string[]>> = {
   enum: ["type", "values", "default"],
 };
 
-/**
- * Reads the type of a param such as `{ type: date, default: ${today} }`; undefined: the value is something else, or has
- * other keys.
- */
+/** Of one such as `{ type: date, default: ${today} }`; undefined: the value is something else, or has other keys. */
 function typeOf(value: unknown): ParamType | undefined {
   const type = isMap(value) ? value.get("type") : undefined;
   if (!isMap(value) || (type !== "date" && type !== "integer" && type !== "enum")) {
@@ -345,7 +340,7 @@ function placeOf({ range }: YAMLMap): Scalar {
   return node;
 }
 
-/** Returns the text of a param's value. `007` and `1.0` keep their spelling. */
+/** `007` and `1.0` keep their spelling. */
 function textOf({ value, source }: Scalar): string {
   return typeof value === "string" ? value : (source ?? "");
 }
@@ -361,7 +356,6 @@ function valueProblems(name: string, text: string, type: ParamType | undefined, 
 /** Year, month and day in digits, whether they are a date or not. */
 const almostDate = /^(?=\d{8}$|\d+-\d+-)(\d{4})-?(\d{1,2})-?(\d{1,2})$/;
 
-/** A range of dates, as `backfill` takes it. */
 function isRange(text: string): boolean {
   const ends = text.split("..");
   return ends.length === 2 && ends.every(isDateText);
@@ -429,7 +423,7 @@ const someDate = "1970-01-01";
 /** The value of a param that has none, or a wrong one. What is wrong with the param is reported, and once is enough. */
 const valueInRefusedSpec = someDate;
 
-/** Keeps account of stand-ins and of what is made from them. `standIns`: undefined: no value may stand in. */
+/** `standIns`: undefined: no value may stand in. */
 function openStandIns(standIns: StandIns | undefined) {
   /** By name of a param that is a stand-in or made from one: the param that has no value. */
   const known = new Map<string, { readonly name: string; readonly type: ParamType }>();
@@ -468,7 +462,7 @@ function openStandIns(standIns: StandIns | undefined) {
   };
 }
 
-/** Whether a key decides where the runs of a job are. Folders are found with any params. */
+/** Folders are found with any params. */
 function namesRuns(path: readonly (string | number)[]): boolean {
   const [section, ...rest] = path;
   return section === "name" || (section === "output" && rest.join(".") !== "parquet.path");
@@ -479,7 +473,6 @@ function isExpression([section, key]: Path): boolean {
   return section === "input" && (key === "columns" || key === "where");
 }
 
-/** Says what is wrong with a `${…}` at a path. `declared`: the params of the spec. */
 function faultText(fault: TemplateFault, path: Path, declared: readonly string[]): string {
   switch (fault.kind) {
     case "quoted":

@@ -99,7 +99,7 @@ function isEndpoint(given: string): boolean {
   }
 }
 
-/** A path in the spec. Its type is unknown, because these checks also run on a spec with other problems. */
+/** Its type is unknown, because these checks also run on a spec with other problems. */
 interface Given {
   readonly path: readonly (string | number)[];
   readonly text: unknown;
@@ -135,7 +135,7 @@ export function checkInputPlaces(
   }
 }
 
-/** Refuses the paths that are wrong. Returns whether one is. */
+/** Returns whether one is wrong. */
 function refuseEach(paths: readonly Given[], problemOf: (path: string) => string | undefined, refuse: Refuse): boolean {
   let isWrong = false;
   for (const { path, text: given } of paths) {
@@ -175,7 +175,7 @@ export function checkModelPlace(model: StoreSpec & { readonly path?: unknown }, 
   }
 }
 
-/** Refuses paths that are wrong, and keys that none of the paths takes. Returns whether there is one. */
+/** Returns whether a path is wrong, or a key is one that none of the paths takes. */
 function checkStore(key: string, place: StoreSpec, paths: readonly Given[], refuse: Refuse): boolean {
   if (refuseEach(paths, (path) => (isObjectUri(path) ? objectUriProblem(path) : undefined), refuse)) {
     return true;
@@ -200,7 +200,7 @@ export interface InputSpec extends StoreSpec {
   readonly kafka?: KafkaSpec | undefined;
   /** Which version of the table is read; undefined: there is no table. */
   readonly at?: string | undefined;
-  /** Each run reads what came into the table after the last published one; undefined: each run reads all. */
+  /** Each run reads what came into the table or topic after the last published one; undefined: each run reads all. */
   readonly since?: "last_run" | undefined;
   /** What happens where rows after the last run were not only added; undefined: there is no `since`. */
   readonly on_rewrite?: OnRewrite | undefined;
@@ -296,7 +296,9 @@ export const input = z.strictObject({
     .literal("last_run")
     .optional()
     .meta(plan)
-    .describe("last_run: a run reads what came into the table after the run before it, and is published beside it."),
+    .describe(
+      "last_run: a run reads what came into the table or topic after the run before it, and is published beside it.",
+    ),
   on_rewrite: z
     .enum(["fail", "new_files"])
     .optional()

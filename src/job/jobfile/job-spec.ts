@@ -42,7 +42,6 @@ import {
 
 /** Rows whose key, features and model are those of an earlier run take its predictions. */
 interface ReuseSpec {
-  /** Output columns that together name a row. */
   readonly key: readonly string[];
 }
 
@@ -64,7 +63,7 @@ function typedParam(type: string, more: Readonly<Record<string, object>> = {}): 
   };
 }
 
-/** The JSON Schema of a param's value. The loader reads any plain value as text. */
+/** The loader reads any plain value as text. */
 const paramJsonSchema = {
   anyOf: [
     plainParam,
@@ -107,7 +106,6 @@ export interface JobSpec {
 }
 
 interface OutputSpec extends TargetSpecs {
-  /** Input columns carried through. */
   readonly columns: readonly string[];
   readonly lineage: boolean;
   /** Adds the number of each row in the run, as the run that is compared with this one needs it. No spec says so. */
@@ -239,8 +237,8 @@ const schema = named.superRefine(checking(checkTarget)).transform(withDefaults) 
 const pipeSchema = named.transform(withDefaults) satisfies z.ZodType<JobSpec>;
 
 /**
- * Fills in defaults that depend on other keys. Where checks hold a run with too many rejects, a person decides in place of
- * the default limit. A challenger that took fewer rows than the champion would be compared on those only.
+ * Where checks hold a run with too many rejects, a person decides in place of the default limit. A challenger that took
+ * fewer rows than the champion would be compared on those only.
  */
 function withDefaults({ max_rejects: given, challenger: other, ...spec }: z.output<typeof job>): JobSpec {
   const { cast, missing } = spec.model;
@@ -255,7 +253,6 @@ function withDefaults({ max_rejects: given, challenger: other, ...spec }: z.outp
 /** Of a table beside which a challenger has one: Postgres takes 63 bytes. */
 const longestName = 63 - "_challenger".length;
 
-/** Refuses what does not fit runs that read what is new only, and are published beside each other. */
 function checkSince(
   { input: { since }, output: { delta, iceberg, postgres }, ...spec }: GivenJob,
   refuse: Refuse,
@@ -419,7 +416,6 @@ export function isSecretKey(path: readonly (string | number)[]): boolean {
   return found === "secret";
 }
 
-/** A part of the schema, as far as it is looked at. */
 interface Schema {
   readonly def: {
     readonly innerType?: Schema;
@@ -465,7 +461,6 @@ function deepFreeze<T>(value: T): T {
   return value;
 }
 
-/** The pattern of a text that contains `${…}`. */
 const template = String.raw`\$\{.+\}`;
 
 /** Keywords of JSON Schema whose value is a schema, a list of schemas or a mapping to schemas that values must match. */
@@ -501,7 +496,7 @@ function withTemplates(node: unknown): unknown {
   return typeof rest["pattern"] === "string" ? { ...rest, pattern: `${rest["pattern"]}|${template}` } : rest;
 }
 
-/** Adds templates to the schema of each property. A property may have the name of a keyword, such as `enum`. */
+/** A property may have the name of a keyword, such as `enum`. */
 function eachValue(properties: unknown): unknown {
   return typeof properties !== "object" || properties === null
     ? properties
@@ -515,7 +510,6 @@ interface Candidate {
   readonly columns: readonly string[];
 }
 
-/** The row keys that the spec declares, each with the setting that declares it. */
 function candidates(spec: KeySpec): readonly Candidate[] {
   return [
     { from: "output.postgres.key", columns: spec.output.postgres?.key ?? [] },

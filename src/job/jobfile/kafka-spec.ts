@@ -76,7 +76,6 @@ function checkLogin({ mechanism, username, password, token }: KafkaSaslSpec, ref
   }
 }
 
-/** Names of columns that every topic has. */
 const reserved = /^_(problem|key|timestamp|offset|partition)$/i;
 
 const column = name.refine((given) => !reserved.test(given), "each topic has a column of this name");

@@ -52,7 +52,6 @@ export interface LoadedSpec {
   readonly chain?: ChainRun | undefined;
 }
 
-/** Which run of a chain a spec is of. */
 interface ChainRun {
   /** undefined: of none; its output is that of the whole chain. */
   readonly run: number | undefined;
@@ -172,7 +171,6 @@ export function specOfRun(loaded: LoadedSpec, run: number): LoadedSpec {
   };
 }
 
-/** How a message names a key whose value is at an offset. */
 type PlaceOf = (path: Path, offset: number) => string;
 
 function specError(problems: readonly Problem[], placeOf: PlaceOf, document: YamlDocument, file: string): JobError {
@@ -245,7 +243,6 @@ function dotted(path: Path): string {
 
 const depthLimit = 16;
 
-/** Parses the text of a spec. @throws JobError SPEC_INVALID with line and column of the first thing that is no YAML */
 function parseYaml(text: string, file: string): { document: YamlDocument; lines: LineCounter } {
   const lines = new LineCounter();
   const document = parseDocument(text, { lineCounter: lines, version: "1.2", schema: "core", prettyErrors: false });
@@ -321,7 +318,6 @@ interface Described {
   readonly variablesOf: (path: readonly (string | number)[]) => readonly string[];
 }
 
-/** Turns a schema issue into sentences: what was found, what would be right. */
 function describeIssue(issue: SpecIssue, described: Described): Problem[] {
   const { valueAt, variablesOf } = described;
   const path = issue.path.map((part) => (typeof part === "symbol" ? String(part) : part));
@@ -483,10 +479,6 @@ export function limitedSpec(loaded: LoadedSpec, { rows, folder }: LimitedRun): L
 
 const promptFile = ["model", "prompt", "file"];
 
-/**
- * Puts the text of `model.prompt.file` in its place.
- * @throws JobError FILE_MISSING, PERMISSION, SPEC_INVALID for a text that is no prompt
- */
 function withPromptFile(
   spec: JobSpec,
   { place: key, readFile }: { readonly place: string; readonly readFile: SpecContext["readFile"] },

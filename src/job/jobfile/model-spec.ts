@@ -127,7 +127,6 @@ type GivenSource = Readonly<
   Partial<Record<"column" | "pad" | "tokenize" | "tokenizer" | "max" | "shrink" | "mask_of" | "types_of", unknown>>
 >;
 
-/** The keys of each form of an input. */
 const forms: readonly (readonly (keyof GivenSource)[])[] = [
   ["column", "pad"],
   ["tokenize", "tokenizer", "max", "shrink"],
@@ -135,7 +134,6 @@ const forms: readonly (readonly (keyof GivenSource)[])[] = [
   ["types_of"],
 ];
 
-/** Expects the keys of one form, without a key that the form needs being absent. */
 function checkSource(given: GivenSource, wrong: Refuse): void {
   const used = forms.filter((keys) => keys.some((key) => given[key] !== undefined));
   const [form = []] = used;

@@ -80,7 +80,6 @@ export const parquetOutput = z.strictObject({
   ...storeOutputKeys,
 }) satisfies z.ZodType<ParquetOutputSpec>;
 
-/** How runs write to a table of a lake. */
 interface LakeOutputSpec {
   /** replace: a run takes the place of all rows of its partition. */
   readonly mode: "append" | "replace";
@@ -237,7 +236,6 @@ export interface PostgresOutputSpec {
   /** Output columns that name a row; what upsert and replace find its like by. */
   readonly key: readonly string[];
   readonly create: boolean;
-  /** The schema of the control tables. */
   readonly control_schema: string;
   /** Tables that `replace` keeps for `rollback`. */
   readonly keep_previous: number;

@@ -21,7 +21,6 @@ export interface PromptSpec {
   readonly answer_columns?: readonly AnswerColumn[] | undefined;
 }
 
-/** Which value is cut where a prompt is too long. */
 interface TruncateSpec {
   readonly column: string;
   readonly side: "start" | "end";

@@ -46,7 +46,7 @@ export const serve = z.strictObject({
     .strictObject({
       rows: countFrom(1, 100_000).default(64).describe("Rows that the model is given at once, of several requests."),
       wait: milliseconds
-        .default(0)
+        .prefault("0ms")
         .describe(
           "How long a row waits for others that are scored with it, such as 5ms. Default: it waits only while the model is busy.",
         ),
@@ -59,9 +59,9 @@ export const serve = z.strictObject({
   max_bytes: countFrom(1, 1_073_741_824)
     .default(8_388_608)
     .describe("Most bytes of a request's body; more are answered 413."),
-  poll: milliseconds.default(10_000).describe("How often it looks for a newly published run."),
+  poll: milliseconds.prefault("10s").describe("How often it looks for a newly published run."),
   canary: percentage(100)
-    .default(0)
+    .prefault("0%")
     .describe(
       "Share of keys, such as 5%, that the challenger's model answers. It needs `challenger`. The same keys each time.",
     ),

@@ -6,7 +6,6 @@ import { attempt, autoOrCount, checking, countFrom, plan, type Refuse, secret, t
 /** The body of a request: JSON in which a text `{{NAME}}` stands for values of the batch. */
 type RequestTemplate = Readonly<Record<string, unknown>>;
 
-/** Names of layouts that contain all inputs. */
 const layouts = ["instances", "records", "inputs", "dataframe_split"] as const;
 const requestError = `expected instances, inputs, dataframe_split, or a mapping such as { input_data: "{{instances}}" }`;
 
@@ -19,7 +18,6 @@ export function templateOf(form: string | RequestTemplate): RequestTemplate {
   return typeof form === "string" ? { [form]: `{{${form}}}` } : form;
 }
 
-/** What is wrong with a template; undefined: nothing. @param inputs names of the model's inputs */
 function templateProblem(template: RequestTemplate, inputs: readonly string[]): string | undefined {
   const known: readonly string[] = [...layouts, ...inputs];
   const { names, isKey } = placeholdersIn(template);
@@ -145,7 +143,7 @@ const headerValue = z
   .min(1)
   .regex(/^[\t -~\u0080-\u00ff]*$/, "expected characters of Latin-1 on one line, as HTTP sends them");
 
-/** HTTP headers by name. Their values are secrets. */
+/** Their values are secrets. */
 const requestHeaders = z.record(
   z
     .string()
@@ -261,7 +259,6 @@ export const server = z
   .meta(attempt)
   .describe("A model that a server has, in place of path. See served-models.md.") satisfies z.ZodType<ServerSpec>;
 
-/** Keys that only some protocols take. */
 const protocolsOf = {
   name: ["v2", "v1", "openai"],
   version: ["v2", "v1", "openai"],

@@ -86,7 +86,6 @@ export function fillTemplate(
 interface Reference {
   readonly name: string;
   readonly fallback?: string | undefined;
-  /** Computes the text that replaces the reference from the value of the name. */
   readonly compute: (value: string) => string | TemplateFault;
 }
 
@@ -111,10 +110,7 @@ function dateOrFault(value: string, date: DateExpression, found: string): string
     : { kind: "no date", name, found };
 }
 
-/**
- * Returns the kind of place of the reference [start, end) in the SQL that DuckDB reads, where `$${` does not end a
- * dollar quote.
- */
+/** `$${` does not end a dollar quote in the SQL that DuckDB reads. */
 function sqlPlaceIn(text: string, start: number, end: number): SqlPlace {
   return sqlPlaceAfter(
     text.slice(0, start).replaceAll("$${", () => "${"),
@@ -122,7 +118,6 @@ function sqlPlaceIn(text: string, start: number, end: number): SqlPlace {
   );
 }
 
-/** Returns a value as a text literal of SQL, which cannot end early. */
 function sqlText(value: string): string {
   return `'${value.replaceAll("'", "''")}'`;
 }
@@ -156,7 +151,7 @@ interface DateExpression {
 type Unit = "d" | "w" | "mo" | "y";
 type Step = { readonly add: number; readonly unit: Unit } | { readonly startOf: string };
 
-/** The limit of characters of an expression, so that the recursion is bounded. */
+/** So that the recursion is bounded. */
 const longest = 200;
 const sum = /^(.*\S)\s+([+-])\s+(\d{1,5})(d|w|mo|y)$/s;
 const startOfUnit = /^start_of_(week|month|year)\((.*)\)$/s;
@@ -217,7 +212,7 @@ function afterStep(date: Date, step: Step): Date {
   return utcDay(year, months, Math.min(day, daysThere));
 }
 
-/** Returns a day in UTC. `Date.UTC` alone would read the years 0 to 99 as 1900 to 1999. */
+/** `Date.UTC` alone would read the years 0 to 99 as 1900 to 1999. */
 function utcDay(year: number, month: number, day: number): Date {
   const date = new Date(0);
   date.setUTCFullYear(year, month, day);
@@ -227,10 +222,7 @@ function utcDay(year: number, month: number, day: number): Date {
 /** The context of a position in SQL: `code`, where a literal is allowed, or why none is. */
 type SqlPlace = "code" | "quoted" | "commented" | "attached";
 
-/**
- * The tokens of SQL that decide where a literal may be. Text that DuckDB would read differently must not count as
- * `code`.
- */
+/** Text that DuckDB would read differently must not count as `code`. */
 const tokens: readonly (readonly [kind: "comment" | "literal" | "name" | "other", pattern: RegExp])[] = [
   ["comment", /--[^\n\r]*[\n\r]/y],
   ["literal", /[eE]'(?:[^'\\]|\\.|'')*'/sy],

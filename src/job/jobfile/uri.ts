@@ -96,7 +96,6 @@ export function objectFolder(path: string): string {
   return objectUriText(parseObjectUri(path)).replace(/\/$/, "");
 }
 
-/** Stores that are not read or written, by the schemes of their URIs, and what to do instead. */
 const otherStores: readonly (readonly [RegExp, string])[] = [
   [/^s3[an]:/i, "this is Hadoop's name of a place in S3; write s3:// in its place"],
   [/^gcs:/i, "write gs:// in its place"],
@@ -246,7 +245,6 @@ function mlflowProblem(uri: string): string | undefined {
   return parsed === undefined || segments.includes("..") || segments.includes(".") ? expected : undefined;
 }
 
-/** Whether a name is one of Unity Catalog, with three parts: catalog.schema.model. */
 function isCatalogName(name: string): boolean {
   return /^[^.]+\.[^.]+\.[^.]+$/.test(name);
 }
@@ -272,7 +270,6 @@ export function parseHubUri(uri: string): HubUri {
   return { repo, revision: revision === undefined ? undefined : decodeURIComponent(revision), path };
 }
 
-/** Registries that are not read, and how their models get here. */
 const others: readonly (readonly [RegExp, string])[] = [
   [/^azureml:/i, "Azure's registry is not read; download the model (az ml model download) and name its file"],
   [/^arn:/i, "SageMaker's registry is not read; name the model's file in S3"],

@@ -319,7 +319,6 @@ function holds(dtype: NumericTensorType, value: number): boolean {
   return dtype === "bool" ? value === 0 || value === 1 : Math.abs(value) <= limit;
 }
 
-/** The largest finite values. */
 const float16Limit = 65504;
 const float32Limit = (2 - 2 ** -23) * 2 ** 127;
 
@@ -373,7 +372,7 @@ function bindTokens(input: TensorSignature, source: TokensSource, request: Bindi
 
 const int64Hint = "export the model with token ids of int64 or int32";
 
-/** Whether an input is a mask or the types of tokens. @throws JobError CONTRACT for types of another input */
+/** @throws JobError CONTRACT for types of another input */
 function isMadeWithTokens(name: string, request: Binding): boolean {
   const source = sourceOf(request, name);
   if (source !== undefined && "types_of" in source) {
@@ -514,7 +513,6 @@ function listed(request: Binding, name: string): readonly string[] | undefined {
   return source !== undefined && "length" in source ? source : undefined;
 }
 
-/** The columns that an input takes: listed, of its name, or the default rule. */
 function columnsFor(input: TensorSignature, request: Binding): ColumnRef[] {
   const named = listed(request, input.name);
   if (named !== undefined) {
@@ -644,10 +642,7 @@ function requireNumber(column: ColumnRef, input: TensorSignature, request: Bindi
   }
 }
 
-/**
- * Binds the tensors that `model.outputs` names, else every tensor output under its own name. `shrinks`: batches are as
- * wide as their longest row.
- */
+/** `shrinks`: batches are as wide as their longest row. */
 function bindOutputs(request: Binding, { shrinks }: { readonly shrinks: boolean }): OutputBinding[] {
   const tensors = request.signature.outputs.filter((output) => output.dtype !== undefined);
   const wanted =

@@ -27,10 +27,7 @@ interface ReuseBinding {
   readonly key: readonly string[];
 }
 
-/**
- * The part of a contract that a decoder needs: the row filter, a column for each input, cast and packed, then the
- * carried columns as they are.
- */
+/** What a decoder needs of a contract: the row filter, a column for each input, then carried columns as they are. */
 export type Projection = Pick<Contract, "inputs" | "passthrough" | "expressions" | "cast" | "missing">;
 
 /** The part of a contract that decides how numbers become elements of a tensor. */
@@ -123,10 +120,7 @@ export interface ColumnRef {
   readonly computed?: true | undefined;
 }
 
-/**
- * `scalar`: a `[N]` or `[N, 1]` tensor; `element`: one element of each row of `[N, K]`; `vector`: the row of
- * `[N, K]` as a list.
- */
+/** `scalar`: a tensor `[N]` or `[N, 1]`; `element`: one element of each row of `[N, K]`; `vector`: a row as a list. */
 export type OutputBinding =
   | { readonly kind: "scalar" | "vector"; readonly column: string; readonly tensor: string; readonly type: ColumnType }
   | {

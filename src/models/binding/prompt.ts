@@ -11,10 +11,7 @@ export interface PromptTemplate {
 /** A place, `\{{`, which stands for two braces, or two braces that begin no place. */
 const token = /\\\{\{|\{\{([^{}\n]*)\}\}|\{\{/g;
 
-/**
- * Parses `{{column}}` in a text. Nothing else has a meaning: values are copied as they are, and no value is a template.
- * Returns what is wrong as `problem`.
- */
+/** Parses `{{column}}` in a text; nothing else has a meaning, and no value is a template. `problem`: what is wrong. */
 export function parseTemplate(text: string): PromptTemplate | { readonly problem: string } {
   const texts: string[] = [];
   const columns: string[] = [];
@@ -68,7 +65,6 @@ export interface ResponseColumn {
   readonly maximum?: number | undefined;
   /** string: the most characters. */
   readonly max_length?: number | undefined;
-  /** Describes the column to the model. */
   readonly description?: string | undefined;
 }
 
@@ -80,7 +76,7 @@ export const wholeAnswer = "response";
 
 export type ResponseValue = string | number | boolean;
 
-/** The values of an answer, or why it is none. `problem` never quotes the answer. */
+/** `problem` never quotes the answer. */
 type ReadAnswer =
   | { readonly values: ReadonlyMap<string, ResponseValue> }
   | { readonly problem: string; readonly column: string | undefined };

@@ -17,10 +17,7 @@ type ProposedSource = readonly string[] | ProposedPadding | MaskSource;
 /** Where the model does not say how many tokens a row has; what models of texts often take. */
 const defaultTokens = 128;
 
-/**
- * Sources for a model that takes lists of tokens: lists are padded, and a mask is made of them where there is no column
- * for it. undefined: it does not look like one, or an input has no column.
- */
+/** For a model that takes lists of tokens; undefined: it does not look like one, or an input has no column. */
 function proposeTokens(
   { inputs }: Pick<ModelSignature, "inputs">,
   columns: readonly SourceColumn[],
@@ -88,10 +85,7 @@ export interface Proposal {
   readonly notes: readonly string[];
 }
 
-/**
- * Proposes bindings for a model.
- * @throws JobError CONTRACT if only the author of the model knows which columns are features
- */
+/** Proposes bindings for a model. @throws JobError CONTRACT if only its author knows which columns are features */
 export function proposeBinding(given: ProposalRequest): Proposal {
   const isIndex = ({ name }: SourceColumn): boolean =>
     pandasIndex.test(name) && given.order?.names.includes(name) !== true && given.carry?.includes(name) !== true;
@@ -165,10 +159,7 @@ function asked(request: ProposalRequest): ContractRequest {
   return { ...request, ...rest, passthrough: request.carry ?? [] };
 }
 
-/**
- * The columns in the order that the model says; undefined: it says none, or knows none of the columns by name, as where
- * it was trained with a matrix.
- */
+/** undefined: the model says none, or knows no column by name, as where it was trained with a matrix. */
 function orderedFeatures(input: TensorSignature, request: ProposalRequest): readonly string[] | undefined {
   const { order, columns } = request;
   const missing = order?.names.filter((name) => !columns.some((column) => column.name === name)) ?? [];
@@ -189,7 +180,7 @@ function orderedFeatures(input: TensorSignature, request: ProposalRequest): read
   return names;
 }
 
-/** The columns of a lone input: in the order that the model says; else all numbers but those that are called like ids, or else like labels, too. */
+/** A lone input without an order takes all numbers but those called like ids, or else like labels, too. */
 function featuresFor(input: TensorSignature, request: ProposalRequest): readonly string[] {
   const ordered = orderedFeatures(input, request);
   if (ordered !== undefined) {

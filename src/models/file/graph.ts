@@ -33,7 +33,6 @@ export interface OnnxNode {
   readonly bytes: Uint8Array;
 }
 
-/** A serialized message of the graph that has a name. */
 interface Named {
   readonly name: string;
   readonly bytes: Uint8Array;
@@ -219,7 +218,6 @@ export function* fieldsIn(message: Uint8Array): Generator<Field, void, undefined
   }
 }
 
-/** The contents of each occurrence of a field. */
 function* messagesIn(message: Uint8Array, wanted: number): Generator<Uint8Array, void, undefined> {
   for (const { field, content } of fieldsIn(message)) {
     if (field === wanted && content !== undefined) {
@@ -263,7 +261,6 @@ function numbersIn<T>(attributes: Attributes, name: string, field: number, read:
   return values;
 }
 
-/** Reads the numbers of a repeated field, one by one or packed. */
 function readPacked(reader: BinaryReader, wire: WireType, read: () => void): void {
   if (wire !== WireType.LengthDelimited) {
     read();

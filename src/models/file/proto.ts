@@ -39,7 +39,7 @@ type Fields = { [field: number]: Leaf | Fields };
 
 const depthLimit = 64;
 
-/** Reads a message up to `end`. Other fields, and those of another wire type, are skipped. @throws RangeError */
+/** Other fields, and those of another wire type, are skipped. @throws RangeError */
 function walk(reader: BinaryReader, end: number, fields: Fields, depth = 0): void {
   if (depth > depthLimit) {
     throw new RangeError(`graphs nested more than ${depthLimit} deep`);
@@ -64,7 +64,6 @@ function isLeaf(wanted: Leaf | Fields | undefined): wanted is Leaf {
   return wanted !== undefined && "wire" in wanted;
 }
 
-/** Reads the length of a nested message, and returns the position of its end. */
 function endOfMessage(reader: BinaryReader): number {
   const end = reader.uint32() + reader.pos;
   if (end > reader.len) {
@@ -85,7 +84,6 @@ function message(read: (reader: BinaryReader, end: number) => void): Leaf {
   return { wire: WireType.LengthDelimited, read: (reader) => read(reader, endOfMessage(reader)) };
 }
 
-/** A StringStringEntryProto. */
 function entry(take: (key: string, value: string) => void): Leaf {
   return message((reader, end) => {
     let [key, value] = ["", ""];
@@ -94,10 +92,7 @@ function entry(take: (key: string, value: string) => void): Leaf {
   });
 }
 
-/**
- * Parses a serialized ModelProto without loading its tensors.
- * @throws Error when the bytes are not a ModelProto, or have no graph
- */
+/** Parses a serialized ModelProto without loading its tensors. @throws Error when it is none, or has no graph */
 export function readOnnxProto(bytes: Uint8Array): OnnxProto {
   const scalars = { irVersion: 0n, modelVersion: 0n, producerName: "", producerVersion: "", domain: "", docString: "" };
   const opsets = new Map<string, OnnxProto["opsetImports"][number]>();
@@ -156,7 +151,6 @@ export function traitsOf({ externalData, metadataProps, outputs, operators }: On
   };
 }
 
-/** A ValueInfoProto. */
 function namedType(into: NamedType[]): Leaf {
   return message((reader, end) => {
     const found = { name: "", type: "unknown" };

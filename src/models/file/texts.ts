@@ -21,7 +21,6 @@ const dimensionName = 2;
 /** TensorProto.DataType. */
 const types = { int64: 7, string: 8 } as const;
 
-/** The first opset with the operator Unique. */
 const uniqueSinceOpset = 11n;
 /** Larger models are not changed: each session would keep a copy of their bytes. */
 const maxModelBytes = 2 ** 24;
@@ -78,7 +77,6 @@ export function replaceTexts(bytes: Uint8Array, { inputs, outputs }: TextTensors
   return model.finish();
 }
 
-/** Makes the inputs with these names int64 tensors of indices, with the same shape. */
 function withIndexInputs(graph: Uint8Array, names: ReadonlySet<string>): Uint8Array {
   const writer = new BinaryWriter();
   for (const { field, content, raw } of fieldsIn(graph)) {
@@ -113,7 +111,6 @@ function nodeOf(operator: string, from: readonly string[], to: readonly string[]
   return writeText(node, nodeFields.opType, operator).finish();
 }
 
-/** A ValueInfoProto of one dimension of any length. */
 function vectorOf(name: string, type: number): Uint8Array {
   const dimension = writeText(new BinaryWriter(), dimensionName, `length of ${name}`).finish();
   const shape = writeMessage(new BinaryWriter(), shapeDimension, dimension).finish();

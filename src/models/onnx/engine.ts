@@ -11,10 +11,8 @@ import { refusedTokenizer, type TokenizerPlace } from "../tokens.js";
 import { openingFault, ProviderFault, refusalOf, runningFault, shortFault, withoutSource } from "./faults.js";
 import type { SessionProtocol, SessionResponse, WorkerSettings } from "./protocol.js";
 
-/** An ONNX file to be loaded. */
 interface OnnxModel {
   readonly path: string;
-  /** The model as messages name it. */
   readonly name: string;
   /** @throws JobError MODEL_CHANGED when the file is not the one that was digested */
   check(): Promise<void>;
@@ -26,7 +24,6 @@ interface OnnxEngineOptions {
   readonly texts?: TextTensors | undefined;
   /** The model has trees, which may be compiled: the digest of its file, and its size. Default: they are not. */
   readonly trees?: { readonly sha256: string; readonly sizeBytes: number } | undefined;
-  /** The tokenizers of the model's inputs. Default: none. */
   readonly tokenizers?: readonly TokenizerPlace[] | undefined;
   /** Called by each session once its trees were compiled, or could not be. */
   readonly onTrees?: ((state: TreesState) => void) | undefined;
@@ -38,7 +35,6 @@ interface OnnxEngineOptions {
   readonly missing?: readonly string[] | undefined;
   /** Sessions, each in a worker thread of its own, with a copy of the model each. */
   readonly sessions: number;
-  /** Threads of ONNX Runtime in each session. */
   readonly intraOpThreads: number;
   /** A worker that runs `serveSession` and waits for a model. `session`: counts from 0. */
   readonly startWorker: (session: number) => WorkerPort;
@@ -100,7 +96,6 @@ export async function openOnnxEngine(options: OnnxEngineOptions): Promise<OnnxEn
   };
 }
 
-/** Opens the sessions of an engine, of which some may still be opened afterwards. */
 async function openSessions(options: OnnxEngineOptions, device: string) {
   const open: SessionClient[] = [];
   const ports: MessagePort[] = [];
@@ -138,7 +133,7 @@ async function openSessions(options: OnnxEngineOptions, device: string) {
       signature: first.signature,
       operators: first.operators,
       opened: () => Promise.all(opening),
-      /** The open session with the fewest waiting batches. @throws the error of a session that could not be opened */
+      /** @throws the error of a session that could not be opened */
       leastBusy() {
         if (refused !== undefined) {
           throw refused.error;
@@ -180,10 +175,6 @@ function portTo(opening: Promise<SessionClient>): MessagePort {
 
 type SessionClient = Awaited<ReturnType<typeof openSession>>;
 
-/**
- * Loads the model in a thread that waits for one, and checks that it is the pinned one.
- * @throws ProviderFault, JobError MODEL_INVALID, MEMORY, MODEL_CHANGED
- */
 async function openSession(
   options: OnnxEngineOptions,
   device: string,
@@ -241,7 +232,6 @@ async function openSession(
     async expect(rows: number, rowMs: number) {
       await client.call("expect", { body: { rows, rowMs } }).result;
     },
-    /** Has the worker read and score units. */
     serveUnits(port: MessagePort) {
       if (client.broken !== undefined) {
         port.close(); // a thread that has ended would never answer

@@ -11,7 +11,6 @@ const kernelEvents = z.array(
   }),
 );
 
-/** Our providers by the names of ONNX Runtime. */
 const providerNames: Readonly<Record<string, Provider>> = {
   CPUExecutionProvider: "cpu",
   CUDAExecutionProvider: "cuda",
@@ -21,10 +20,7 @@ const providerNames: Readonly<Record<string, Provider>> = {
   DmlExecutionProvider: "dml",
 };
 
-/**
- * Counts the operators that each provider ran, by the profiles that ONNX Runtime wrote into a folder. Copies to and from
- * a device are not counted.
- */
+/** Counts operators by the provider that ran them, from ONNX Runtime's profiles in a folder; copies are not counted. */
 export async function operatorsByProvider(folder: string): Promise<Record<string, number>> {
   const counts: Record<string, number> = {};
   const seen = new Set<string>();

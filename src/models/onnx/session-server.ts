@@ -17,7 +17,6 @@ import type * as OnnxRuntime from "onnxruntime-node";
 interface SessionServerOptions {
   /** ONNX Runtime: given, so that what is bundled with this loads no native library. */
   readonly runtime: Runtime & Pick<typeof OnnxRuntime, "env">;
-  /** Reads and scores units for the other end of `port`. */
   readonly serveUnits: (port: MessagePort, models: { readonly run: RunModel }) => void;
 }
 
@@ -84,7 +83,6 @@ function requireOpen<T>(session: T | undefined): T {
   return session;
 }
 
-/** A session, with its trees compiled where it has some. */
 type ServedSession = Pick<TreeSession, "expect" | "close"> & {
   readonly signature: ModelSignature;
   readonly operators: Operators;
@@ -168,10 +166,7 @@ const leftToCpu = /fallback to CPU EP has been explicitly disabled/;
 /** core/providers/webgpu: found when the first batch is computed, not when the session is opened. */
 const unsupportedType = /requires \w+ but the device does not support it/;
 
-/**
- * Opens a session, and finds out whether the CPU computes a part of the model. Rejects with what ONNX Runtime says, also
- * if the device lacks a type that the model uses.
- */
+/** Rejects with what ONNX Runtime says, also if the device lacks a type that the model uses. */
 async function openPlaced(
   runtime: Runtime,
   settings: WorkerSettings,

@@ -50,16 +50,12 @@ const onnxOptions = {
   logSeverityLevel: fatalOnly,
 } as const;
 
-/** How a session is opened. */
 type SessionSettings = Omit<WorkerSettings, "modelPath" | "trees" | "tokenizers"> & {
   /** Refuses a model of which the CPU would compute a part because another provider cannot. Default: false. */
   readonly wholeModel?: boolean;
 };
 
-/**
- * @param model a file's path, or its bytes
- * @throws what ONNX Runtime says of the model
- */
+/** `model`: a file's path, or its bytes. @throws what ONNX Runtime says of the model */
 export async function openSession(
   runtime: Runtime,
   settings: SessionSettings,
@@ -106,7 +102,6 @@ export async function openSession(
 interface Loaded {
   readonly runtime: Runtime;
   readonly session: InferenceSession;
-  /** The text tensors that are passed as numbers. */
   readonly texts: TextTensors;
 }
 
@@ -117,10 +112,7 @@ async function openAsIs(runtime: Runtime, settings: SessionSettings, model: stri
   return { runtime, session, texts: noTexts };
 }
 
-/**
- * Opens a session that takes texts as numbers; undefined: the model has no texts, or ONNX Runtime refuses the changed
- * model.
- */
+/** undefined: the model has no texts, or ONNX Runtime refuses the changed model. */
 async function openNumbered(
   runtime: Runtime,
   settings: SessionSettings,
@@ -142,10 +134,7 @@ async function openNumbered(
 /** The number of texts after which the share of different texts is known. */
 const countedTexts = 16_384;
 
-/**
- * Counts different texts. If more than half of the texts differ, passing them as numbers takes longer than passing the
- * texts.
- */
+/** If more than half of the texts differ, passing them as numbers takes longer than passing the texts. */
 function countRepeats(): { readonly add: (texts: number, entries: number) => void; readonly areFew: () => boolean } {
   let [all, different] = [0, 0];
   let few = false;
@@ -251,7 +240,6 @@ function feedsOf(input: NamedTensor, { runtime, texts }: Loaded, count: Count): 
   };
 }
 
-/** What is asked for in place of an output of texts. */
 function partsOf(name: string): string[] {
   return [outputValues(name), outputIndices(name), outputShape(name)];
 }

@@ -20,7 +20,6 @@ interface ModelCacheOptions {
 }
 
 export interface FileKind {
-  /** The kind in messages. */
   readonly noun: "model" | "tokenizer";
   /** Reads and digests a file. @throws JobError MODEL_INVALID */
   readonly open: (path: string) => Promise<ModelFile>;
@@ -100,7 +99,6 @@ const modelName = "infer-batch.model.onnx";
 /** Models that were not used for so long are removed when another one is added. */
 const unusedMs = 30 * 24 * 60 * 60 * 1000;
 
-/** The digest of a model that was fetched, and the states of its external data then. */
 const noteSchema = z.object({
   sha256: z.string().regex(/^[0-9a-f]{64}$/),
   external: z.array(z.object({ location: z.string(), etag: z.string() })),
@@ -239,7 +237,6 @@ async function putInto(
   }
 }
 
-/** Renames a folder; false if the new name exists or the folder is gone. */
 async function renamed(from: string, to: string): Promise<boolean> {
   try {
     await rename(from, to);
@@ -252,7 +249,6 @@ async function renamed(from: string, to: string): Promise<boolean> {
   }
 }
 
-/** Removes files of dead processes, and models that were not used for long. */
 async function tidy({ folder: cache, writer, isDead }: ModelCacheOptions): Promise<void> {
   for (const name of await readdir(join(cache, "tmp"))) {
     if (name !== writer && isDead(name)) {
@@ -269,7 +265,6 @@ async function tidy({ folder: cache, writer, isDead }: ModelCacheOptions): Promi
   }
 }
 
-/** Does `work` and adds the folder of the cache to system errors. */
 async function caching<T>(cache: string, work: () => Promise<T>): Promise<T> {
   try {
     return await work();

@@ -94,7 +94,7 @@ async function refuseOther(path: string, state: string | undefined, what: string
   }
 }
 
-/** Makes the error for an answer; `X-Error-Code` tells what a status leaves open. */
+/** `X-Error-Code` tells what a status leaves open. */
 function refused({ status, headers }: HttpAnswer, doing: string, hub: HubUri, hasToken: boolean): JobError {
   const { repo, revision = "main", path } = hub;
   const code = headers.get("x-error-code");

@@ -79,7 +79,6 @@ export function mlflowModels(options: MlflowModelOptions): ModelSource {
   });
 }
 
-/** Opens the folder of a model's files at the URI that the server returned. */
 async function openArtifacts(
   { openStore }: MlflowModelOptions,
   { url, place }: Registry,
@@ -295,21 +294,16 @@ async function readAuthorities(uri: string, path: string | undefined): Promise<s
   }
 }
 
-/** The place of a model's files. */
 interface LocatedModel {
   /** A version in the registry ("7"), the id of a logged model ("m-…"), or the id of a run. */
   readonly version: string;
   /** The folder of MLmodel, as the server names it: `mlflow-artifacts:/…`, `s3://…`. */
   readonly artifactUri: string;
-  /**
-   * Returns the URL at which the MLflow server serves a file from any store; undefined: it does not serve the
-   * files.
-   */
+  /** The URL at which the MLflow server serves a file from any store; undefined: it does not serve the files. */
   readonly servedAt?: ((path: string) => string) | undefined;
   readonly origin?: ModelOrigin | undefined;
 }
 
-/** A server with MLflow's REST API. */
 interface Registry {
   /** The tracking URI, without a slash at its end. */
   readonly url: string;
@@ -318,7 +312,7 @@ interface Registry {
 
 type Json = Readonly<Record<string, unknown>>;
 
-/** Finds a model. @param planned the version that a plan pins: aliases are not resolved then */
+/** @param planned the version that a plan pins: aliases are not resolved then */
 async function locate(registry: Registry, uri: MlflowUri, planned: string | undefined): Promise<LocatedModel> {
   switch (uri.kind) {
     case "run":
@@ -402,9 +396,7 @@ async function loggedModel(registry: Registry, id: string): Promise<Json> {
   return recordOf(registry, recordOf(registry, answer["model"])["info"]);
 }
 
-/**
- * Finds the model of a run. MLflow 3 stores it as a logged model; earlier versions store it among the files of the run.
- */
+/** MLflow 3 stores it as a logged model; earlier versions store it among the files of the run. */
 async function locateOfRun(
   registry: Registry,
   { runId, path }: Extract<MlflowUri, { kind: "run" }>,
@@ -425,7 +417,6 @@ async function locateOfRun(
   };
 }
 
-/** The number of characters of a tag's value that a plan stores. */
 const tagCharacters = 1000;
 
 function originOf(runId: unknown, tags: unknown): ModelOrigin {
@@ -478,7 +469,6 @@ function otherServer({ url, place }: Registry): JobError {
   });
 }
 
-/** The facts about a model in its file `MLmodel`. */
 interface MlModel {
   /** The formats that the model is stored in, such as `sklearn`. */
   readonly flavors: readonly string[];

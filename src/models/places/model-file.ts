@@ -150,10 +150,7 @@ function refused(model: string, location: string, finding: string): JobError {
   });
 }
 
-/**
- * Returns the path of external data, which must be a plain file in the model's folder: a model must not read other
- * files.
- */
+/** External data must be a plain file in the model's folder: a model must not read other files. */
 async function externalFile(model: string, location: string): Promise<string> {
   refuseOutside(model, location);
   const file = join(dirname(model), normalize(location));

@@ -70,10 +70,7 @@ export function objectArtifacts(
   };
 }
 
-/**
- * Finds the planned version of a model. Reading a version by its id needs a permission of its own, so the id is used
- * only if the object has a newer version.
- */
+/** Reading a version by its id needs a permission of its own: it is only done if the object has a newer version. */
 async function findVersion(
   store: ObjectStore,
   uri: string,

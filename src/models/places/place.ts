@@ -42,10 +42,7 @@ export interface FoundModel extends Omit<ResolvedModel, "file"> {
 
 export interface ResolvedModel {
   readonly file: ModelFile;
-  /**
-   * The version that the URI resolves to: a commit, a version in a registry or of an object, or an ETag; absent:
-   * unknown.
-   */
+  /** A commit, a version in a registry or of an object, or an ETag, to which the URI resolves; absent: unknown. */
   readonly version?: string | undefined;
   /** The inputs and outputs that a registry declares. */
   readonly signature?: DeclaredSignature | undefined;

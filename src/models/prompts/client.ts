@@ -28,7 +28,6 @@ export interface PromptRequest {
 /** A small request of no row, which costs next to nothing: its answer shows that a server works. */
 export interface ControlRequest {
   readonly asked: AskedPrompt;
-  /** Called when its answer was lost. */
   readonly onLost: () => void;
   /** Counts its answer. @throws JobError DISK */
   readonly answered: (answer: ModelAnswer) => void;
@@ -72,7 +71,6 @@ export function openPromptClient(kind: PromptTask["kind"], servers: ModelServers
     }
   };
 
-  /** Whether a server answers a small request. */
   const answersControl = async (turn: Turn): Promise<boolean> => {
     const { asked, onLost, answered } = openControl();
     const received = await asking.control(turn, { ...requestOf(asked), onLost });
@@ -168,7 +166,6 @@ function refusalOfPrompt(
 
 /** What a request may spend at most, until it is known what it did. */
 export interface Reservation {
-  /** Counts what the request spent. */
   spent(tokens: TokenCount): void;
   /** Counts the worst case: an answer was lost, which may have cost as much. The reservation stays. */
   lost(): void;

@@ -322,7 +322,6 @@ function withoutValues(message: string, values: readonly ReadonlyMap<string, str
   return text;
 }
 
-/** The name of the list column that texts are embedded into. */
 const embeddingColumn = "embedding";
 
 /** The inputs and outputs of a task: its columns, each a text, and those that answers fill. */
@@ -386,7 +385,6 @@ function tensorOf(
   }
 }
 
-/** What is known about an answer; 0 or "" if the server does not state it. */
 function aboutAnswer({ tokens, finish, model }: ModelAnswer): Readonly<Record<AnswerColumn, string | number>> {
   return {
     prompt_tokens: tokens?.prompt ?? 0,

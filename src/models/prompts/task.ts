@@ -107,7 +107,6 @@ function formatOf({ response }: PromptTask, { isStructured }: RequestForm): obje
       };
 }
 
-/** The values of a row whose prompt is short enough, or why it is not. */
 type FittedPrompt =
   | { readonly kind: "values"; readonly values: ReadonlyMap<string, string> }
   | { readonly kind: "too long"; readonly message: string };
@@ -163,13 +162,11 @@ function cutValue(
 
 /** The answer of a language model to one request. */
 export interface ModelAnswer {
-  /** The text; undefined: there is none. */
   readonly content: string | undefined;
   /** The vector of a text that was embedded; undefined: it was not. */
   readonly embedding: Float32Array<ArrayBuffer> | undefined;
   /** Why the text ends: "stop", "length"; null: the server does not say. */
   readonly finish: string | null;
-  /** Whether the model refuses to answer. */
   readonly isRefusal: boolean;
   /** The model, as the server names it; undefined: it does not. */
   readonly model: string | undefined;

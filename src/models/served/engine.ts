@@ -121,7 +121,6 @@ interface InferenceRequest {
 /** Failures of servers on a batch, and on a single row, before it may be the values that make them fail. */
 const [faultsOfBatch, faultsOfRow] = [3, 5];
 
-/** @param isPlanned whether servers had the model when an unfinished run was planned */
 function openClient(protocol: Protocol, servers: ModelServers, version: RequestedVersion, isPlanned: boolean) {
   const urlOf = (server: ModelServer): string => protocol.inferUrl(server, version);
   const asking = openAsking(servers, "scoring with", urlOf, { isEager: false, mayResend: true });
@@ -188,10 +187,7 @@ function openClient(protocol: Protocol, servers: ModelServers, version: Requeste
 
   return {
     traffic: asking.traffic,
-    /**
-     * Sends a request until it is answered or refused.
-     * @throws JobError NETWORK (75) after all retries, PERMISSION, FILE_MISSING, MODEL_INVALID, MODEL_CHANGED
-     */
+    /** @throws JobError NETWORK (75) after all retries, PERMISSION, FILE_MISSING, MODEL_INVALID, MODEL_CHANGED */
     async infer(request: InferenceRequest): Promise<Outcome & { readonly ms: number }> {
       const { encoded, rows, isBlank } = request;
       try {
@@ -240,7 +236,7 @@ const largestAnswer = constants.MAX_STRING_LENGTH;
 /** Bytes of a value in JSON, of a text, and values of a row where the model does not say how many it has. */
 const [numberBytes, textBytes, anyWidth] = [64, 4096, 16_384];
 
-/** The most bytes of the answer to a request. It may quote the request. */
+/** An answer may quote the request. */
 function answerBytes({ wanted, rows, encoded }: InferenceRequest): number {
   const bytesOfRow = wanted.reduce((sum, { dtype, shape: [, width = 1] }) => {
     return sum + (width ?? anyWidth) * (dtype === "string" ? textBytes : numberBytes);
@@ -248,7 +244,6 @@ function answerBytes({ wanted, rows, encoded }: InferenceRequest): number {
   return Math.min(largestAnswer, usualAnswerBytes + encoded.sizeBytes + rows * bytesOfRow);
 }
 
-/** Whether a server says that it is ready. One that cannot say counts as ready. */
 async function isReady(server: ModelServer, doing: string, readyUrl: string | undefined): Promise<boolean> {
   if (readyUrl === undefined) {
     return true;
@@ -258,7 +253,6 @@ async function isReady(server: ModelServer, doing: string, readyUrl: string | un
   return text !== undefined;
 }
 
-/** The model that servers are asked for. */
 interface WantedModel {
   /** The version that a plan or the spec names; undefined: the one that the server names. */
   readonly version: string | undefined;
@@ -297,7 +291,7 @@ interface Found {
   readonly served: ServedFacts;
 }
 
-/** Asks each server, until one of them answers. Of several servers, those that cannot be reached are left out. */
+/** Of several servers, those that cannot be reached are left out. */
 async function findAll(protocol: Protocol, servers: ModelServers, wanted: string | undefined): Promise<Found[]> {
   const [first, ...others] = servers;
   if (others.length === 0) {
@@ -350,10 +344,7 @@ const isMissing = (error: unknown): error is JobError => error instanceof JobErr
 const againIfMissing = (error: unknown): RetryVerdict =>
   isMissing(error) ? { kind: "again", found: error.message } : { kind: "end", error };
 
-/**
- * Repeats `work` while servers lack a model that they had when the run was planned.
- * @throws the last error of `work`
- */
+/** Repeats `work` while servers lack a model that they had when the run was planned. */
 async function untilLoaded<T>(isPlanned: boolean, servers: ModelServers, work: () => Promise<T>): Promise<T> {
   if (!isPlanned) {
     return await work();

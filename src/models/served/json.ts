@@ -35,7 +35,6 @@ type ResponsePath = readonly (string | number)[];
 /** What the spec says of requests and answers. */
 export interface JsonLayout {
   readonly request: RequestTemplate;
-  /** Where answers have the predictions. */
   readonly response: ResponsePath;
   /** undefined: the server is asked for it. */
   readonly signature: ModelSignature | undefined;
@@ -96,7 +95,6 @@ function templateRequest(template: RequestTemplate, inputs: readonly NamedTensor
   return encodedRequest([Buffer.from(body)], { "content-type": "application/json" });
 }
 
-/** A text that is nothing but a placeholder, in JSON. */
 const placeholder = /"\{\{([^{}"\\]+)\}\}"/g;
 
 function filled(name: string, inputs: readonly RowTexts[]): string | undefined {
@@ -135,7 +133,6 @@ function records(inputs: readonly RowTexts[]): string {
   );
 }
 
-/** The text of each row, made from its values in all inputs. */
 function acrossInputs(inputs: readonly RowTexts[], join: (values: readonly string[]) => string): string[] {
   const count = inputs[0]?.rows.length ?? 0;
   return Array.from({ length: count }, (_, row) => join(inputs.map(({ rows }) => rows[row] ?? "null")));
@@ -152,9 +149,8 @@ function rowTexts(tensor: NamedTensor): string[] | undefined {
 }
 
 /**
- * Reads predictions from an answer in JSON: a list with each row's prediction, which is an object by output for a model
- * with several outputs; or an object with such a list for each output.
- * @throws MalformedAnswer; UnfitValue for a value of another type; BrokenTransfer if the answer is not JSON
+ * A list with each row's prediction, which is an object by output for a model with several outputs; or an object with
+ * such a list for each output.
  */
 function readPredictions({ body }: AnswerMessage, { outputs }: Expected, path: ResponsePath): Answer {
   const found = valueAt(parseAnswer(body), path);
@@ -188,7 +184,6 @@ function valueOf(holder: unknown, key: string): unknown {
   return isPlainObject(holder) && Object.hasOwn(holder, key) ? holder[key] : undefined;
 }
 
-/** The values of an output, one for each row. */
 function valuesOf({ name }: TensorSignature, found: unknown, outputs: Expected["outputs"]): readonly unknown[] {
   const isByOutput = isPlainObject(found);
   const values = isByOutput ? valueOf(found, name) : found;
@@ -235,7 +230,7 @@ function widthOf(row: unknown): number {
   return Array.isArray(row) ? row.length : 1;
 }
 
-/** Asks TensorFlow Serving, or a server of KServe's V1 protocol, for its model. @param signature for servers without metadata */
+/** @param signature for servers without metadata */
 async function findV1(
   server: ModelServer,
   { doing, wanted }: FindRequest,
@@ -254,10 +249,7 @@ async function findV1(
   return { signature: known, version, isVersionInPath, isBinary: false, mostRows: undefined };
 }
 
-/**
- * Returns the version that is ready: the wanted one, otherwise the one with the highest number; undefined for a server
- * without versions (KServe). @throws BrokenTransfer if none is ready yet
- */
+/** undefined: a server without versions (KServe). @throws BrokenTransfer if none is ready yet */
 async function readyVersion(server: ModelServer, { doing, wanted }: FindRequest): Promise<string | undefined> {
   const asked = await ask(server, doing, modelUrl(server, "v1", undefined));
   if ("refused" in asked) {
@@ -302,10 +294,7 @@ const types: ReadonlyMap<string, TensorType> = new Map([
 /** The signature that requests use if they name none. */
 const standard = "serving_default";
 
-/**
- * The signature in TensorFlow Serving's metadata; undefined if the answer has none.
- * @throws JobError MODEL_INVALID if the model has signatures, and not the one that requests use
- */
+/** undefined: the answer has none. @throws JobError MODEL_INVALID if the model has signatures, but not `standard` */
 function signatureOf({ metadata }: Json, doing: string): ModelSignature | undefined {
   const { signature_def: all } = fieldsOf(metadata);
   const { signature_def: byName } = fieldsOf(all);

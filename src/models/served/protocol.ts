@@ -144,7 +144,6 @@ const tokens = /"(?:[^"\\]|\\.)*"|-?Infinity|NaN|-?\d{16,}(?![\d.eE])|-?\d+(?:\.
 const asText = /^(?:-?Infinity|NaN|-?\d{16,})$/;
 const needsText = /NaN|Infinity|(?<![\d.])\d{16,}(?![\d.eE])/;
 
-/** @throws SyntaxError */
 function parseExactJson(text: string): unknown {
   return JSON.parse(
     needsText.test(text) ? text.replaceAll(tokens, (token) => (asText.test(token) ? `"${token}"` : token)) : text,
@@ -221,7 +220,6 @@ function isInteger(dtype: TensorType): boolean {
   return /^u?int/.test(dtype);
 }
 
-/** Reads a value of JSON as an element of a tensor; undefined if it is none. */
 function elementReader(dtype: Exclude<TensorType, "string">): (value: unknown) => number | bigint | undefined {
   if (dtype === "bool") {
     return (value) => (value === true || value === 1 ? 1 : value === false || value === 0 ? 0 : undefined);

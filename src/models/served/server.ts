@@ -36,7 +36,6 @@ export interface ModelServer {
   readonly headers: RequestHeaders;
   /** Signs requests for predictions; undefined: the headers alone are the credentials. */
   readonly sign?: SignRequest | undefined;
-  /** How long a request may take. */
   readonly timeoutMs: number;
   /** Requests in flight, at most. */
   readonly most: number;
@@ -124,7 +123,6 @@ export function placeOf(server: ModelServer, doing: string): HttpEndpoint {
   return { doing, headers, silenceMs, retry, signal, findProxy, tls, refused, hint: serverAway };
 }
 
-/** What a server says in a refusal: the message in its JSON, else the beginning of the text. */
 function saidIn(text: string): string {
   let said = text;
   try {
@@ -232,7 +230,6 @@ function statusOfModel({ status, said }: Refusal): number {
 
 export type Json = Readonly<Record<string, unknown>>;
 
-/** An answer about a model, or the refusal of a server that does not have what was asked for. */
 type Asked = { readonly json: Json } | { readonly refused: HttpAnswer; readonly error: unknown };
 
 /** Statuses of a server that does not have something, or does not know the request. */

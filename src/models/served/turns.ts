@@ -232,7 +232,6 @@ export function openTurns(servers: ModelServers, doing: string, isEager: boolean
   };
 }
 
-/** A server, and what is known about it. */
 type Endpoint = ReturnType<typeof openEndpoint>;
 
 function openEndpoint(server: ModelServer, isEager: boolean, hasOthers: boolean) {
@@ -246,7 +245,6 @@ function openEndpoint(server: ModelServer, isEager: boolean, hasOthers: boolean)
     inFlight: 0,
     /** The most requests that have been in flight. */
     highest: 0,
-    /** How often the limit was halved. */
     halvings: 0,
     requests: 0,
     retries: 0,
@@ -297,7 +295,6 @@ function noteFailure(endpoint: Endpoint, found: string, isTrial: boolean): void 
   }
 }
 
-/** From when on a server may get a request; Infinity while an unavailable one is being tried. */
 function readyMs({ openSinceMs, isTrying, triedAtMs, pausedUntilMs, pace }: Endpoint, tokens: number): number {
   const trialMs = openSinceMs === undefined ? 0 : isTrying ? Number.POSITIVE_INFINITY : triedAtMs;
   return Math.max(trialMs, pausedUntilMs, pace.readyMs(tokens));
@@ -320,7 +317,6 @@ function bestOf(
   return best;
 }
 
-/** The error if all servers have been unavailable for too long; undefined: retries continue. */
 function awayError(endpoints: readonly Endpoint[], doing: string): JobError | undefined {
   const { nowMs, maxSeconds } = (endpoints[0] as Endpoint).server.retry;
   const sinceMs = Math.max(...endpoints.map(({ openSinceMs = Number.POSITIVE_INFINITY }) => openSinceMs));
@@ -364,7 +360,6 @@ function latencyOf(endpoints: readonly Endpoint[], share: number): number | null
   return reached < 0 ? null : 2 ** ((reached + 1) / perDoubling);
 }
 
-/** How many requests may be in flight to a server. */
 interface Limit {
   readonly limit: number;
   /** Counts an answer. @param isLimiting whether other requests wait for a turn */
@@ -578,7 +573,6 @@ function durationMs(text: string | null): number | undefined {
     : parts.reduce((sum, [, count, unit]) => sum + Number(count) * (unitsMs[unit ?? ""] ?? 0), 0);
 }
 
-/** A request to servers, until one of them has answered or refused it. */
 interface Question<T> {
   readonly encoded: EncodedRequest;
   /** The most bytes of its answer. */
@@ -592,15 +586,9 @@ interface Question<T> {
   ready(this: void): Promise<void>;
   /** Called where its answer was lost. */
   onLost(this: void): void;
-  /**
-   * Reads an answer.
-   * @throws BrokenTransfer, ServerFault if it may be sent again; JobError otherwise
-   */
+  /** Reads an answer. @throws BrokenTransfer, ServerFault if it may be sent again; JobError otherwise */
   read(this: void, received: Received, from: AskedServer): T;
-  /**
-   * What a refusal means for the request; undefined: no more than for any other.
-   * @throws as `read`
-   */
+  /** What a refusal means for the request; undefined: no more than for any other. @throws as `read` */
   refused(this: void, found: RefusalKind, refusal: Refusal, from: AskedServer): T | undefined | Promise<T | undefined>;
   /**
    * Whether a server that has failed on it answers another request: then its rows are the reason. undefined: there is none.
@@ -622,7 +610,6 @@ export interface RefusedRows {
   readonly message: string;
 }
 
-/** A server works, and was sent too many requests in a time. */
 class RateLimited extends BrokenTransfer {
   /** How long this request alone must wait; 0: all of them must. */
   readonly waitMs: number;
@@ -715,7 +702,6 @@ export function openAsking(
 
   return {
     traffic: turns.traffic,
-    /** Answers so far. */
     get answers() {
       return turns.answers;
     },
@@ -872,7 +858,6 @@ async function readAll(pieces: AsyncIterable<Uint8Array>, mostBytes: number): Pr
   return collector.collected();
 }
 
-/** Collects pieces as one array. `collect` throws ServerFault beyond `mostBytes`. */
 function createCollector(mostBytes: number) {
   const pieces: Uint8Array[] = [];
   let size = 0;

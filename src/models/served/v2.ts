@@ -44,7 +44,6 @@ export const v2: Protocol = {
   decode: (message, { outputs }) => readAnswer(message, outputs),
 };
 
-/** Asks a server of the Open Inference Protocol for its model, and waits until it is ready. */
 async function findModel(server: ModelServer, { doing, wanted }: FindRequest): Promise<ServedFacts> {
   const about = await ask(server, doing, urlAt(server, "/v2"));
   const extensions = "json" in about ? listIn(about.json, "extensions") : [];
@@ -60,7 +59,7 @@ async function findModel(server: ModelServer, { doing, wanted }: FindRequest): P
   return { signature, version, isVersionInPath: version !== undefined, isBinary, mostRows };
 }
 
-/** Reads the metadata of a version, and says which one the server was asked for. @throws BrokenTransfer if it is starting */
+/** `version`: the one that the server was asked for. @throws BrokenTransfer if it is starting */
 async function metadataOf(
   server: ModelServer,
   doing: string,
@@ -78,7 +77,6 @@ async function metadataOf(
   throw asked.error;
 }
 
-/** @throws BrokenTransfer if the server says that something is not ready */
 async function expectReady(server: ModelServer, doing: string, url: string): Promise<void> {
   const asked = await ask(server, doing, url, readText);
   // A server that does not have the URL does not say.
@@ -97,7 +95,6 @@ function latest(versions: readonly string[], doing: string): string | undefined 
   return versions.toSorted((one, other) => Number(one) - Number(other)).at(-1);
 }
 
-/** @throws JobError MODEL_INVALID if the metadata names no inputs and outputs */
 function signatureOf(json: Json, doing: string): ModelSignature {
   const read = (key: "inputs" | "outputs"): TensorSignature[] => {
     const tensors = json[key];
@@ -128,10 +125,7 @@ async function limitOf(server: ModelServer, doing: string, version: string | und
   return typeof most === "number" && most > 0 ? most : undefined;
 }
 
-/**
- * Reads what Triton has counted for a model since it was loaded: its extension `statistics`. undefined: the server has
- * none, or refuses it.
- */
+/** Triton's extension `statistics`, counted since it loaded the model; undefined: the server has none, or refuses. */
 async function readStatistics(server: ModelServer, version: string | undefined): Promise<ServerStatistics | undefined> {
   const asked = await ask(server, "asking for statistics", modelUrl(server, "v2", version, "/stats")).catch(
     () => undefined,
@@ -151,7 +145,6 @@ async function readStatistics(server: ModelServer, version: string | undefined):
   };
 }
 
-/** The number at a path of keys; 0 if there is none. */
 function numberAt(json: unknown, path: readonly string[]): number {
   const value = path.reduce<unknown>((holder, key) => fieldsOf(holder)[key], json);
   return typeof value === "number" ? value : 0;
@@ -160,7 +153,7 @@ function numberAt(json: unknown, path: readonly string[]): number {
 /** The name of the header that says where the JSON of a binary message ends. */
 const jsonLength = "inference-header-content-length";
 
-/** Encodes a request with its tensors as bytes. The body refers to the tensors' memory. */
+/** The body refers to the tensors' memory. */
 function binaryRequest({ id, inputs, outputs }: RequestParts): EncodedRequest {
   const tensors = inputs.map(tensorBytes);
   const json = Buffer.from(
@@ -205,7 +198,6 @@ interface Described {
   readonly sizeBytes: number | undefined;
 }
 
-/** Reads an answer. @throws MalformedAnswer; UnfitValue for a value in its JSON; BrokenTransfer if it is no JSON */
 function readAnswer(
   { headers, body }: AnswerMessage,
   wanted: readonly { readonly name: string; readonly dtype: string | undefined }[],
@@ -317,10 +309,7 @@ function textBytes({ offsets, bytes }: Texts): Uint8Array {
   return packed;
 }
 
-/**
- * The tensor in bytes of the binary extension; undefined if there are not exactly as many as its shape says.
- * @throws UnfitValue for a text that is not UTF-8
- */
+/** undefined: there are not exactly as many as the shape says. @throws UnfitValue for a text that is not UTF-8 */
 function tensorOfBytes(
   { dtype, dims }: { readonly dtype: TensorType; readonly dims: readonly number[] },
   bytes: Uint8Array<ArrayBuffer>,

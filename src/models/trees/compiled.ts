@@ -237,7 +237,6 @@ const transforms: Readonly<Record<Transform, (values: Float32Array | Float64Arra
   SOFTMAX: softmax,
 };
 
-/** Finishes the scores of two classes, where one score may determine both. */
 function twoClasses(ensemble: Ensemble, classes: Classes, isDouble: boolean): Finish {
   const { base } = ensemble;
   if (base.length === 1 && !classes.binary) {

@@ -24,7 +24,6 @@ const rowStep = 64;
 const belowAll = -1;
 const aboveAll = 2 ** 30;
 
-/** Where the columns and the scores of a block of rows are. */
 interface Block {
   readonly memory: TreeMemory;
   readonly isDouble: boolean;
@@ -135,9 +134,7 @@ function columnFiller({ ranked, sets }: Columns, block: Block): (x: number, stri
   };
 }
 
-/**
- * Writes the values, padded with NaN to a power of two: no value is greater than NaN. `firstHalf`: its size in bytes.
- */
+/** Padded with NaN to a power of two: no value is greater than NaN. `firstHalf`: its size in bytes. */
 function writeSearched(block: Block, values: Float64Array): { readonly at: number; readonly firstHalf: number } {
   const size = block.isDouble ? 8 : 4;
   const length = 2 ** Math.max(1, Math.ceil(Math.log2(values.length + 1)));
@@ -157,7 +154,6 @@ const targetWords = 2;
 const entryBytes = 8;
 const nodeBytes = 16;
 
-/** Writes the trees that `scoreBlock` runs. Returns the addresses of the first one, and behind the last. */
 function writeTables(
   ensemble: Ensemble,
   columns: Columns,
@@ -353,16 +349,13 @@ let opened: TreeLoops | undefined;
 const chunkBytes = 1024 * 1024;
 const alignedBytes = 16;
 
-/** This thread's memory, and the loops over it. */
 interface TreeMemory extends Disposable {
   readonly loops: TreeLoops;
-  /** The whole memory. */
   readonly buffer: ArrayBuffer;
   /** The address of so many bytes. @throws Unsupported where there are none left */
   take(bytes: number): number;
 }
 
-/** @throws Unsupported where this thread has no such memory */
 function openTreeMemory(): TreeMemory {
   const pieces: Uint8Array<ArrayBuffer>[] = [];
   const take = (bytes: number): Uint8Array<ArrayBuffer> => {
@@ -406,7 +399,6 @@ interface Columns {
   readonly conditions: ReadonlyMap<number, Condition>;
 }
 
-/** A feature whose values are ranked among its thresholds. */
 interface RankedFeature {
   readonly feature: number;
   /** Thresholds, ascending, each once: a value up to a threshold fulfils its condition. */
@@ -440,7 +432,6 @@ interface Condition {
 
 const ranksPerColumn = 255;
 
-/** A node's condition as one of two kinds. */
 type Test = { readonly isOpposite: boolean; readonly nanIsTrue: boolean } & (
   | { readonly kind: "upTo"; readonly threshold: number }
   | { readonly kind: "member"; readonly members: Float64Array }

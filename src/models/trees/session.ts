@@ -37,7 +37,6 @@ const trialBatches = 4;
 /** The tolerance for outputs that ONNX Runtime computes from scores, or adds up in several threads. */
 const trialBound = 1e-5;
 
-/** Trees that were compiled for some outputs. */
 interface CompiledModel {
   readonly trees: TreeModel;
   readonly wanted: string;

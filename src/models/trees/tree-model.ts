@@ -27,10 +27,7 @@ export interface TreeModel {
   close(): Promise<void>;
 }
 
-/**
- * Opens a session of a part of the model in ONNX Runtime, with one thread.
- * @param names inputs and outputs of the part
- */
+/** Opens a session of a part of the model in ONNX Runtime, with one thread. `names`: the part's inputs and outputs. */
 export type OpenPart = (
   part: Uint8Array,
   names: { readonly inputs: readonly string[]; readonly outputs: readonly string[] },
@@ -39,7 +36,6 @@ export type OpenPart = (
 interface TreeModelOptions {
   /** A serialized ModelProto. */
   readonly model: Uint8Array;
-  /** Outputs that are asked for. */
   readonly wanted: readonly string[];
   readonly openPart: OpenPart;
 }
@@ -90,7 +86,6 @@ const elementOfType: Readonly<Record<RowType, number>> = {
   int64: elements.int64,
 };
 
-/** What the rows of an ensemble consist of. @throws Unsupported */
 function rowTypeOf({ element, input, node }: PartitionedEnsemble, before: OnnxSession | undefined): RowType {
   const computed = before?.signature.outputs.find(({ name }) => name === input)?.dtype;
   const types = Object.keys(elementOfType) as RowType[];
@@ -301,7 +296,6 @@ function shuffled(list: number[], draw: () => number): number[] {
   return list;
 }
 
-/** A model as nodes of trees, and what ONNX Runtime computes before and after them. */
 interface PartitionedModel {
   readonly ensembles: readonly PartitionedEnsemble[];
   /** Gives the inputs of ensembles that the model itself does not take; undefined: it takes all of them. */
@@ -331,17 +325,12 @@ interface ModelPart {
   readonly model: Uint8Array;
 }
 
-/** The part behind the ensembles. */
 interface AfterPart extends ModelPart {
   /** Tensors of ensembles that it takes. */
   readonly from: ReadonlyMap<string, OwnOutput>;
 }
 
-/**
- * Partitions a model at its first tree nodes: those whose inputs no other tree node gives.
- * @param wanted outputs of the model
- * @throws Unsupported where none of them can be compiled
- */
+/** Partitions a model at its first tree nodes: those whose inputs no other tree node gives. */
 function partitionModel(graph: OnnxGraph, wanted: readonly string[]): PartitionedModel {
   const producers = new Map<string, OnnxNode>();
   for (const node of graph.nodes) {
@@ -385,10 +374,7 @@ interface ModelGraph {
 const fewNodes = 8;
 const fewTrees = 4;
 
-/**
- * Isolation forests come with each tree in a node of its own, and others behind each of them that take longer: compiled
- * trees would not make them faster.
- */
+/** Isolation forests have a node for each tree, and slower ones behind each: compiled trees would not be faster. */
 function requireLargeNodes(ensembles: readonly PartitionedEnsemble[]): void {
   const trees = ensembles.reduce((sum, { ensemble }) => sum + ensemble.roots.length, 0);
   if (ensembles.length > fewNodes && trees < fewTrees * ensembles.length) {

@@ -27,7 +27,6 @@ export interface PageColumn {
   readonly earlier: readonly ColumnProfile[];
   /** The column in each run of the small charts, the latest last; undefined: that run has no such column, or its type differs. */
   readonly history: readonly (ColumnProfile | undefined)[];
-  /** The level of its worst check. */
   readonly level: Level;
   /** How far its shape is from the nearest run, in times of what is allowed; undefined: it is not compared. */
   readonly times: number | undefined;
@@ -84,7 +83,7 @@ function failingValues(results: readonly Finding[]): ReadonlySet<string> {
   );
 }
 
-/** Returns the results of a column. An output and a feature may have the same name. */
+/** An output and a feature may have the same name. */
 function resultsOf(review: RunReview | undefined, { name, role }: Pick<PageColumn, "name" | "role">): Finding[] {
   const { results = [] } = review?.verdict?.verdict ?? {};
   return results.filter((result) => result.column === name && roleOf(result) === role);
@@ -144,7 +143,7 @@ export interface ValueCount {
   readonly before: number;
 }
 
-/** The limit of bars. If there are more values, the last bar is that of all other values together. */
+/** If there are more values, the last bar is that of all other values together. */
 const mostBars = 10;
 
 /** Returns the distribution of a column; undefined: its values are not profiled, or it has none. */
@@ -213,15 +212,12 @@ function valuesOf(
   return { kind: "values", values, others, total, totalBefore };
 }
 
-/**
- * How far the axis may extend beyond the middle 98% of the values, in widths of their range. With an outlier on the
- * axis, all other values would share one bar.
- */
+/** How far beyond the middle 98% of values, in their widths: with an outlier on the axis, all others share one bar. */
 const farOff = 0.5;
 
 type Numbers = Parameters<typeof momentsOf>[0];
 
-/** Returns the range of the axis: the smallest to the largest value, without a few values that are far from all others. */
+/** The smallest to the largest value, without a few values that are far from all others. */
 function rangeOf(profiles: readonly Numbers[]): readonly [number, number] {
   const moments = profiles.map(momentsOf);
   const at = (share: number): number[] => profiles.map(({ values }) => quantile(values, share) ?? 0);

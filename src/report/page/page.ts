@@ -31,9 +31,8 @@ import {
 import { readersText } from "../../run/lifecycle/published-run.js";
 
 /**
- * Renders a run after an attempt as a self-contained HTML page: no script, font, image or network request. The decision
- * that a person has to make comes first, then the predictions, their drift, the earlier runs, and the work of the
- * attempt.
+ * Self-contained: no script, font, image or network request. The decision that a person has to make comes first, then
+ * the predictions, their drift, the earlier runs, and the work of the attempt.
  */
 function htmlReport(record: AttemptRecord, outcome: Outcome, endedMs: number): string {
   const { info, run, review } = record;
@@ -87,7 +86,7 @@ export function pageJob(page: string): string | undefined {
   return /^(.+)-[0-9a-f]{12}(?:-r\d+)?$/.exec(statusLine.exec(page)?.[1] ?? "")?.[1];
 }
 
-/** Returns the status in a page; undefined: it is the page of another run, or its attempt failed. */
+/** undefined: it is the page of another run, or its attempt failed. */
 function pageStatus(page: string, runId: string | undefined): string | undefined {
   const [, pageRunId, status] = statusLine.exec(page) ?? [];
   return runId !== undefined && pageRunId === runId && status !== "failed" ? status : undefined;
@@ -127,7 +126,6 @@ interface PageDecision {
   readonly kind: "approved" | "discarded";
   readonly by: string;
   readonly reason: string | null;
-  /** Whether later runs are compared with an approved run. */
   readonly asBaseline: boolean;
   /** What readers have, of a run that was discarded; absent: it is not known. */
   readonly readers?: string | undefined;
@@ -162,7 +160,6 @@ export function rolledBackPage(earlier: string, runId: string, readersHave: stri
     : withState(earlier, "rolled_back", rolledBackState(readersHave));
 }
 
-/** Replaces the state at the top of a page, and the commands that decide by the one that scores again, if it is known. */
 function withState(page: string, status: string, state: PageState, newRun?: string): string {
   const again = newRun === undefined ? "" : scoringAgain({ text: toScoreAgain, command: newRun }).markup;
   return withStatus(page, status, state.word)
@@ -219,7 +216,7 @@ function pageState(record: AttemptRecord, outcome: Outcome): PageState {
   }
 }
 
-/** The state of a run whose rows a person has taken out of the table. @param readersHave the run whose rows are there */
+/** @param readersHave the run whose rows are there */
 function rolledBackState(readersHave: string | undefined): PageState {
   const sentence = `Its rows are not in the table${readersHave === undefined ? "" : `: readers have ${readersHave}`}.`;
   return { word: "ROLLED BACK", sentence, tone: "bad" };
@@ -232,7 +229,7 @@ function publishedState(record: AttemptRecord, report: RunReport): PageState {
   return { word: "PUBLISHED", sentence: `${text}${checksText(report.verdict)}.`, tone: isDoubtful ? "warned" : "good" };
 }
 
-/** The predictions of a run, and what became of its other rows. `predictions`: undefined if they are not counted. */
+/** `predictions`: undefined if they are not counted. */
 function rowsText(
   { review }: AttemptRecord,
   { status, rowsPlanned, rowsScored, rowsRejected, spansResumed }: RunReport,
@@ -263,14 +260,13 @@ function readersSentence({ review }: AttemptRecord): string {
   return asSentence(readersText(review.readers, review.plan, showDay));
 }
 
-/** Returns the checks that do not hold the run, a line each. With `on_fail: warn`, the failed checks come first. */
+/** A line each. With `on_fail: warn`, the failed checks come first. */
 function warningsOf(verdict: VerdictReport | null): readonly string[] {
   return verdict === null ? [] : [...(verdict.outcome === "publish" ? verdict.failed : []), ...verdict.warnings];
 }
 
 const [begin, end] = ["<!-- state -->", "<!-- end of state -->"];
 
-/** Renders the top of the page: the state, its first reason, the commands that a person can use, and all findings. */
 function stateSection(record: AttemptRecord, outcome: Outcome): Html {
   const details = outcome.kind === "failed" ? failure(outcome, record) : findings(outcome.report);
   return html`${{ markup: begin }}
@@ -279,13 +275,13 @@ ${about(record, outcome)}${outcome.kind === "failed" ? nothing : reasons(outcome
 ${details}${{ markup: end }}`;
 }
 
-/** Replaces the top of a page; undefined: the page is none of this program. */
+/** undefined: the page is none of this program. */
 function withTop(page: string, top: Html): string | undefined {
   const [from, to] = [page.indexOf(begin), page.indexOf(end)];
   return from < 0 || to < 0 ? undefined : `${page.slice(0, from)}${top.markup}${page.slice(to + end.length)}`;
 }
 
-/** Renders the heading. Its `header` element stays open. */
+/** Its `header` element stays open. */
 function stateHeading({ word, sentence, tone }: PageState): Html {
   return html`<header class="${tone}"><h1>${word}. ${sentence}</h1>`;
 }

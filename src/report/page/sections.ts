@@ -94,7 +94,6 @@ function shareIn(rows: number, column: ColumnProfile): number {
   return column.rows === 0 ? 0 : rows / column.rows;
 }
 
-/** Returns the shares of NULL and of NaN, if the column has any in this run or the earlier one. */
 function emptyShares(now: ColumnProfile, before: ColumnProfile | undefined): EmptyShare[] {
   const kinds = [
     { name: "NULL" as const, of: ({ nulls }: ColumnProfile) => nulls },
@@ -272,13 +271,12 @@ export function rowsTable([first = "", ...heads]: readonly string[], rows: reado
 const area = { left: 34, right: 316, top: 8, bottom: 104 };
 const size = { width: 320, height: 122 };
 
-/** Places a value of [low, high] between two coordinates. */
 function scale(low: number, high: number, from: number, to: number): (value: number) => number {
   const width = high - low;
   return (value) => (width > 0 ? from + ((value - low) / width) * (to - from) : from);
 }
 
-/** A histogram as bars, over the outline of an earlier run's; shares of the values, in percent. */
+/** Shares of the values, in percent. */
 function histogram(column: string, { range, now, before }: NumberDistribution): Html {
   const shares = now.bins.map((rows) => rows / now.total);
   const sharesBefore = before?.bins.map((rows) => rows / before.total) ?? [];
@@ -361,7 +359,7 @@ function bar(length: number, mark = nothing): Html {
   return html`<dd class="bar"><svg viewBox="0 0 100 10" preserveAspectRatio="none" aria-hidden="true"><path class="now" d="M0 2h${fixed(length * 100)}v6H0z"/>${mark}</svg></dd>`;
 }
 
-/** Returns the name of a value. A fraction is rounded, because the float64 text of a float32 has many digits. */
+/** A fraction is rounded, because the float64 text of a float32 has many digits. */
 function nameOf(name: string): string {
   const value = Number(name);
   if (name.trim() === "") {
@@ -380,7 +378,7 @@ interface Scale {
 /** The marks of a run that did not pass: a triangle and a diamond, which need no colour to be told from the dot and each other. */
 const marks = { warn: "m0-4.5 4.5 8h-9z", hold: "m0-5 5 5-5 5-5-5z" };
 
-/** Draws a line through the values of several runs, with a mark for the latest and a gap for a run without the value. */
+/** A mark for the latest run, and a gap for a run without the value. */
 function sparkline(title: string, values: readonly (number | undefined)[], { upTo, level = "pass" }: Scale): Html {
   const known = values.filter((value) => value !== undefined);
   const [low, high] = upTo === undefined ? [Math.min(...known), Math.max(...known)] : [0, Math.max(upTo, ...known)];

@@ -4,7 +4,6 @@ import { isRecord } from "../../base/checks.js";
 
 /** Keys of persons whose rows are erased. */
 export interface KeyList {
-  /** Output columns that the keys are values of. */
   readonly columns: readonly string[];
   /** A text for each column, for each key. No key is there twice. */
   readonly keys: readonly (readonly string[])[];
@@ -14,7 +13,6 @@ export interface KeyList {
 
 /** What was erased, or would be. */
 export interface ErasedRows {
-  /** Rows of predictions. */
   readonly rows: number;
   readonly rejects: number;
 }
@@ -22,9 +20,7 @@ export interface ErasedRows {
 /** The rows to erase from tables. */
 export interface TableErasure {
   readonly keys: KeyList;
-  /** Only count them. */
   readonly dryRun: boolean;
-  /** Who erases them. */
   readonly by: string;
   /** Takes the indexes of keys that are found. */
   readonly found: Set<number>;
@@ -59,11 +55,9 @@ export function verdictWithoutRows(verdict: RunVerdict): RunVerdict {
 
 /** How a second model agrees with the predictions of a run. Plain JSON. Created once. */
 export interface RunComparison extends Agreement {
-  /** The second model as the spec names it. */
   readonly model: string;
   readonly sha256: string;
   readonly version: string | null;
-  /** Where its predictions are. */
   readonly place: string;
   /** Rows that only the second model rejected, by reason. */
   readonly missed: Readonly<Record<string, number>>;

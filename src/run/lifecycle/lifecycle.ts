@@ -273,7 +273,6 @@ export function comparedFile({ thresholds: { baseline } }: Pick<RunVerdict, "thr
   return typeof baseline === "string" && baseline !== published ? baseline : undefined;
 }
 
-/** The value of `checks.baseline` for published runs. */
 const published = "published";
 
 /** Only what decides is checked: the rest is shown to people. */

@@ -6,11 +6,10 @@ import { parseJson } from "../plan/parse-plan.js";
 import type { Plan } from "../plan/plan.js";
 import { z } from "../../base/zod.js";
 import { byChecks, type Decision } from "./lifecycle.js";
-import { logicalDateOf } from "./published-run.js";
+import { comparedDateOf } from "./published-run.js";
 
 /** What is known of a run's rows when all spans are committed. */
 export interface RunRows {
-  /** The profiles of the spans, merged. */
   readonly profile: SpanProfile;
   readonly rejected: number;
   /** Rows that are neither predicted nor rejected. Default: they are not known. */
@@ -19,13 +18,13 @@ export interface RunRows {
   readonly decision?: Decision | undefined;
 }
 
-/** The profile of a run, for checks. A run without a logical date has an empty one. */
+/** The profile of a run, for checks. One that is not compared has an empty date. */
 export function runProfileOf(plan: Plan, { profile, rejected, filtered, decision }: RunRows): RunProfile {
   const isApproved = decision?.kind === "approved" && decision.by !== byChecks && plan.erasure === undefined;
   const repeated = repeatedShare(profile.sketch);
   return {
     runId: plan.runId,
-    date: logicalDateOf(plan) ?? "",
+    date: comparedDateOf(plan) ?? "",
     modelSha256: plan.model.sha256,
     model: { uri: plan.model.uri, version: plan.model.version },
     rows: profile.rows,
@@ -40,7 +39,6 @@ export function runProfileOf(plan: Plan, { profile, rejected, filtered, decision
   };
 }
 
-/** The first facts of each profile. */
 const kind = { format: "infer-batch-profile", version: 1 } as const;
 const beginning = `${JSON.stringify(kind).slice(0, -1)},`;
 

@@ -17,7 +17,6 @@ export interface Pruning {
   readonly rejected: number | null;
   /** ISO 8601, in UTC. */
   readonly at: string;
-  /** Who pruned the run. */
   readonly by: string;
 }
 
@@ -84,7 +83,6 @@ export interface PruneRequest {
   readonly latest: RunId;
   /** The tombstone to store. Of a run that was pruned before, the stored one. */
   readonly pruning: Pruning;
-  /** Only count what would be removed. */
   readonly dryRun: boolean;
 }
 
@@ -93,11 +91,9 @@ export interface Removed {
   readonly files: number;
   /** Those that are gone, or that nothing is known to keep. */
   readonly tables: readonly string[];
-  /** Rows of rejects. */
   readonly rejects: number;
   /** Profiles that a table held. */
   readonly profiles: number;
-  /** Size of files and tables. */
   readonly bytes: number;
 }
 

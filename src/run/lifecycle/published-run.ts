@@ -57,6 +57,11 @@ export function logicalDateOf({ params, dateParam }: Pick<Plan, "params" | "date
   return given !== undefined && isCalendarDate(given) ? given : undefined;
 }
 
+/** The date by which checks compare a run: the logical one, or of a run of a chain the day when it was planned. */
+export function comparedDateOf(plan: Pick<Plan, "params" | "dateParam" | "checks">): string | undefined {
+  return logicalDateOf(plan) ?? plan.checks?.day?.date;
+}
+
 /** The logical date of a run of this job if the run belongs to the series and is early enough; else undefined. */
 function earlierDateIn(series: Series, run: { readonly job: string; readonly params: Params }): string | undefined {
   if (series.dateParam === undefined) {
@@ -277,13 +282,18 @@ function emptyText({ isEmpty = false }: VisibleRun): string {
   return isEmpty ? ", which has no rows" : "";
 }
 
-/** Says why a run is compared with no earlier run; undefined: it is compared, or it has no checks. */
+/** Says why a run is compared with no earlier run, or that its day is; undefined: it has no checks, or is compared itself. */
 export function notComparedText(plan: Pick<Plan, "checks" | "dateParam" | "params" | "input">): string | undefined {
   const { checks } = plan;
   if (checks === null || checks.profile !== undefined || checks.baseline.length > 0) {
     return undefined;
   }
-  const why = plan.input.changes === undefined ? whyNotCompared(plan) : "with input.since, no run is";
+  const { day } = checks;
+  if (day !== undefined && day.earlier.length > 0) {
+    return `compared: all rows of ${day.date} so far, with those of earlier days until the same time`;
+  }
+  const ofChain = "no run of an earlier day counts as normal, or one of this day was approved";
+  const why = plan.input.changes === undefined ? whyNotCompared(plan) : ofChain;
   return `compared with no earlier run: ${why}`;
 }
 

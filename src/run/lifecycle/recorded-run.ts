@@ -195,11 +195,10 @@ export interface AttemptFailure {
   readonly spansCommitted: number;
 }
 
-/** Failures, and attempts that have begun, that are kept of a run: the latest. */
 const mostNotes = 8;
 const longestMessage = 1000;
 
-/** A message as it is stored: not too long, and without the character that texts of Postgres cannot hold. */
+/** Not too long, and without the character that texts of Postgres cannot hold. */
 function storedMessage(message: string): string {
   const text = message.replaceAll("\u0000", "\u2400");
   return text.length > longestMessage ? `${text.slice(0, longestMessage - 1)}…` : text;

@@ -13,7 +13,6 @@ export interface AttemptFacts {
 
 /** The attempt that committed a span. */
 export interface CommittedBy extends AttemptFacts {
-  /** Rows of one inference call. */
   readonly batchSize: number;
   /** Names the attempt: host, process id and a random number. */
   readonly writer: string;
@@ -21,7 +20,6 @@ export interface CommittedBy extends AttemptFacts {
 
 /** What is stored of a committed span. Its rows are in the output, rejected, left out by `input.where`, or erased. */
 export interface SpanRecord {
-  /** Rows in the output. */
   readonly rows: number;
   readonly rejected: number;
   readonly filtered: number;
@@ -30,7 +28,6 @@ export interface SpanRecord {
 
 /** What became of the rows of a run that are committed. Those that were erased are none of these. */
 export interface RowsOfRun {
-  /** Rows in the output. */
   readonly output: number;
   readonly rejected: number;
   /** Rows that `input.where` left out. */
@@ -51,7 +48,6 @@ export function rowsOf(spans: ReadonlyMap<number, Omit<SpanRecord, "maker">>): R
 export interface LocalParts {
   /** Whether they are CSV files whose first lines name the columns. Default: no. */
   readonly isNamed?: boolean;
-  /** The folder that they are in. */
   readonly folder: string;
   /** Paths, a group at a time. A group lasts until the next one is requested. */
   readonly groups: AsyncIterable<readonly string[]>;
@@ -94,7 +90,6 @@ export interface RunRows {
   readonly files: StoredTable | LocalParts | StoredSpans;
   /** Rejected rows by their numbers in the run. */
   readonly rejected: AsyncIterable<{ readonly row: number; readonly reason: string }>;
-  /** How many rows its input has, and a span of it. */
   readonly rowCount: number;
   readonly commitRows: number;
 }

@@ -61,7 +61,6 @@ function columnKey(finding: Finding): string {
   return JSON.stringify([roleOf(finding), finding.column ?? finding.check]);
 }
 
-/** How many times its limit a column is away. */
 function farthest(findings: readonly Finding[]): number {
   return Math.max(...findings.map(timesLimit));
 }

@@ -21,7 +21,6 @@ export interface ListedShard {
 interface ShardOfTable {
   /** Values that columns have in all of its rows, as texts; null: NULL. */
   readonly partition: ReadonlyMap<string, string | null>;
-  /** How many of its rows the table has removed. */
   readonly removedRows: number;
 }
 
@@ -54,9 +53,7 @@ export function compareListing(plan: Plan, listed: readonly ListedShard[]): List
   return { added: [...current.keys()], missing, changed };
 }
 
-/**
- * The plan with `shards` in place of its own equal shards. A plan and a listing of 100,000 shards then share one copy.
- */
+/** The plan with `shards` in place of its own equal ones: a plan and a listing of 100,000 shards share one copy. */
 export function reuseShards(plan: Plan, shards: readonly PlannedShard[]): Plan {
   const own = plan.input.shards;
   return own.length === shards.length && own.every((shard, index) => isSamePlannedShard(shard, shards[index]))
@@ -68,9 +65,7 @@ function isSamePlannedShard(one: PlannedShard, other: PlannedShard | undefined):
   return other !== undefined && isSameShard(one, other) && one.rows === other.rows && one.sha256 === other.sha256;
 }
 
-/** How the target of a spec differs from a planned one. */
 interface TargetDifference {
-  /** A line for each setting. */
   readonly lines: readonly string[];
   /** Whether the planned rows are elsewhere: another job may have the same name. */
   readonly isElsewhere: boolean;
@@ -135,7 +130,6 @@ function tableDifference({ table: planned, changes }: Plan["input"], now: JobSpe
       ];
 }
 
-/** Columns in any order are the same. */
 function inOrder(columns: Readonly<Record<string, string>> = {}): readonly (readonly [string, string])[] {
   return Object.entries(columns).toSorted(([left], [right]) => (left < right ? -1 : 1));
 }
@@ -149,10 +143,7 @@ function compareChecks({ golden, profile, slices, sql = {} }: PlannedChecks, che
   ];
 }
 
-/**
- * Compares a model of the spec, under `key`, with that of the plan. A model file may be moved, since its digest
- * identifies it. A URI identifies a model, so it must be the same.
- */
+/** A model file may be moved, since its digest identifies it. A URI identifies a model, so it must be the same. */
 function modelDifference(key: string, model: PlannedModel, now: Pick<ModelSpec, "path" | "server">): string[] {
   const uri = modelUri(now);
   const place = isServedUri(model.uri) || isServedUri(uri) ? `${key}.server` : `${key}.path`;
@@ -163,7 +154,7 @@ function modelDifference(key: string, model: PlannedModel, now: Pick<ModelSpec, 
   ];
 }
 
-/** Compares what a language model is asked. Texts of prompts are not shown: they may be long. */
+/** Texts of prompts are not shown: they may be long. */
 function promptDifference({ prompt: planned }: BindingRequest, { prompt: now }: BindingRequest): string[] {
   if (planned === undefined || now === undefined) {
     return []; // the model is another one
@@ -177,7 +168,6 @@ function promptDifference({ prompt: planned }: BindingRequest, { prompt: now }: 
   ];
 }
 
-/** Compares one key of the spec with the plan; returns one line when it differs, else none. */
 function difference(key: string, planned: unknown, requested: unknown): string[] {
   const was = JSON.stringify(planned);
   const is = JSON.stringify(requested);

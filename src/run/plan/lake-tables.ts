@@ -7,7 +7,6 @@ import { JobError } from "../../base/errors.js";
  */
 export interface LakeTable {
   readonly format: string;
-  /** The name of the log's folder, inside the table's folder. */
   readonly log: string;
   /** Whether a file in that folder belongs to such a log, by its name. */
   readonly isLogFile: (name: string) => boolean;

@@ -29,7 +29,6 @@ const promptedCommitRows = 8192;
  */
 const spanBytesLimit = 32 * 1024 * 1024;
 
-/** What a plan is made from. */
 interface PlanInputs {
   readonly runId: RunId;
   readonly spec: JobSpec;
@@ -44,7 +43,6 @@ interface PlanInputs {
   readonly contract: Contract;
   /** About the time of one session; 0 when it was not measured. */
   readonly msPerRow: number;
-  /** The target, as the sink describes it. */
   readonly target: PlanTarget;
   /** The param whose value is the run's logical date. */
   readonly dateParam: string | undefined;
@@ -54,7 +52,6 @@ interface PlanInputs {
   readonly reuseFrom?: PinnedRun | null | undefined;
   /** The first rows that are planned; undefined: all. */
   readonly mostRows?: number | undefined;
-  /** Name and version of the program. */
   readonly createdBy: string;
 }
 
@@ -90,7 +87,6 @@ export function makePlan(facts: PlanInputs): Plan {
   };
 }
 
-/** Whether a run of this spec waits for a verdict that may hold it. */
 function isStaged({ checks }: JobSpec): boolean {
   return checks?.on_fail === "hold";
 }

@@ -153,6 +153,8 @@ export interface PlannedChecks {
   readonly leftOut?: readonly LeftOutRun[] | undefined;
   /** Set if the model is not that of the last run, but one that an earlier run had; absent: it is not. */
   readonly olderModel?: OlderModel | undefined;
+  /** What a run of a chain is judged with, in place of `baseline`; undefined: it is none, or reads all rows. */
+  readonly day?: PlannedDay | undefined;
   /** The file with the profile that this run is compared with; undefined: it is compared with `baseline`. */
   readonly profile?: PinnedFile | undefined;
   /** Output columns whose values divide the rows into slices; undefined: the spec has none. */
@@ -164,6 +166,18 @@ export interface PlannedChecks {
   readonly sql?: Readonly<Record<string, string>> | undefined;
   /** The file of rows with known predictions; undefined: the spec has none. */
   readonly golden?: PinnedFile | undefined;
+}
+
+/** The day of a run of a chain, whose runs are judged together, and those before it. Runs have their numbers in the chain. */
+export interface PlannedDay {
+  /** In UTC, when the run was planned: "2026-11-23". */
+  readonly date: string;
+  /** When the run was planned before the first one of the sum. ISO 8601, in UTC. */
+  readonly since: string;
+  /** The published run whose sum this run adds to; null: it begins one. */
+  readonly before: number | null;
+  /** Of each earlier day the run that was planned nearest to this time of the day, the latest last. */
+  readonly earlier: readonly number[];
 }
 
 /** A file that is pinned by its digest. */

@@ -95,7 +95,6 @@ export function shareOf(spans: number, { index, count }: Worker): SpanRange {
   return { from: Math.floor((spans * index) / count), to: Math.floor((spans * (index + 1)) / count) };
 }
 
-/** The most spans that a worker takes over at once. */
 const maxStolenSpans = 4;
 
 /**

@@ -9,17 +9,14 @@ export type RangeStep = (typeof rangeSteps)[number];
 
 /** `A..B` as given for a param. */
 export interface DateRange {
-  /** The name of the param. */
   readonly param: string;
   readonly first: string;
   readonly last: string;
 }
 
-/** One value of a range. */
 interface RangeValue {
   /** The value as reports name it: "2026-11-23", "2026-11", "2026-11-23T05". */
   readonly text: string;
-  /** The params that it sets. */
   readonly params: Readonly<Record<string, string>>;
 }
 
@@ -56,7 +53,6 @@ export function findRange(given: readonly string[]): { readonly range: DateRange
   return { range, others: given.filter((param) => param !== text) };
 }
 
-/** How the values of a range are written. */
 type Form = "date" | "month" | "hour";
 
 const hourText = /^(\d{4}-\d{2}-\d{2})T([01]\d|2[0-3])((?::00(?::00)?)?Z?)$/;
@@ -66,7 +62,6 @@ const stepsOf: Readonly<Record<Form, readonly RangeStep[]>> = {
   hour: ["hour"],
 };
 
-/** Returns how both ends of a range are written. @throws JobError USAGE for a range that is not one of dates */
 function readForm({ param, first, last }: DateRange): Form {
   const [form, other] = [formOf(first), formOf(last)];
   if (form === undefined || other === undefined) {
@@ -188,7 +183,6 @@ export interface ValueEnd {
 
 /** How the runs of several values follow each other. Runs start in the order of their values. */
 export interface RunOrder {
-  /** Runs at once. */
   readonly parallel: number;
   /** Why there are no more at once than one, if more are asked for. */
   readonly why?: string | undefined;
@@ -199,7 +193,6 @@ export interface RunOrder {
 interface OrderOptions {
   readonly parallel: number;
   readonly stopOnFailure: boolean;
-  /** Whether a run may overwrite the rows of a newer one. */
   readonly allowOlder: boolean;
 }
 

@@ -64,7 +64,6 @@ function dateOf(group: RunGroup): string | null {
   return date === null ? null : date.slice(0, "2026-01-31".length);
 }
 
-/** Statuses of a run that an attempt or a person can still continue. */
 const openStatuses: Readonly<Partial<Record<RecordedRun["status"], string>>> = {
   unfinished: "it is not finished",
   failed: "it is not finished",

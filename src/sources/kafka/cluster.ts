@@ -297,14 +297,12 @@ function unexpected(doing: string, error: unknown): JobError {
   return new JobError("NETWORK", `${doing}: ${messageOf(error)}`, { hint: unreachable, cause: error });
 }
 
-/** @throws BrokerError unless the code is that of success */
 function refuse(code: number): void {
   if (code !== 0) {
     throw new BrokerError(code);
   }
 }
 
-/** Reads the only partition of the only topic that was asked for. */
 function onlyPartition<T>(answer: Answer, read: () => T): T {
   const [topic = []] = answer.array(() => {
     answer.text();

@@ -20,7 +20,6 @@ export interface ConnectionOptions {
   readonly login: KafkaLogin | undefined;
   /** How long a broker may be silent; `slowest` times that, an answer may take as a whole. */
   readonly timeoutMs: number;
-  /** Ends the connection, and the attempt to make it. */
   readonly signal: AbortSignal;
 }
 
@@ -89,7 +88,6 @@ async function connectSocket({ host, port, tls, timeoutMs, signal }: ConnectionO
   return await inTime(socket, slowest * timeoutMs, opening);
 }
 
-/** Ends the connection where what is awaited of it does not come in time. */
 async function inTime<T>(socket: Socket, limitMs: number, awaited: Promise<T>): Promise<T> {
   const timer = setTimeout(() => socket.destroy(timedOut()), limitMs);
   try {
@@ -142,7 +140,6 @@ function connectionOver(socket: Socket, limitMs: number): Connection {
     chunks = [all];
     return all;
   };
-  /** Takes the answers that have come as a whole. */
   const take = (): void => {
     while (held >= wanted) {
       const all = joined();

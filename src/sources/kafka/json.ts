@@ -76,7 +76,7 @@ export class JsonFields {
     }
   }
 
-  /** The number of the field that a key in quotes names; -1: none. Fields mostly come in one order. */
+  /** -1: none. Fields mostly come in one order. */
   #fieldOf(start: number, end: number, expected: number): number {
     if (this.#isKey(expected, start, end)) {
       return expected;
@@ -143,7 +143,6 @@ export class JsonFields {
     }
   }
 
-  /** An object or an array inside of the object. */
   #items(last: number, hasKeys: boolean, depth: number): boolean {
     this.#at += 1;
     this.#space();

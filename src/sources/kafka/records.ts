@@ -24,7 +24,6 @@ export type Unpack = (codec: Codec, packed: Buffer, mostBytes: number) => Uint8A
 
 const codecs: readonly (Codec | undefined)[] = [undefined, "gzip", "snappy", "lz4", "zstd"];
 const headBytes = 61;
-/** What one batch may be when it is unpacked. */
 const mostBatchBytes = 256 * 1024 * 1024;
 
 const attribute = { codec: 7, appendTime: 8, transactional: 16, control: 32 } as const;

@@ -10,7 +10,6 @@ import { z } from "../../base/zod.js";
 
 export interface RegistryOptions extends Pick<HttpEndpoint, "retry" | "signal" | "findProxy" | "headers"> {
   readonly url: string;
-  /** Fields that are read of values. */
   readonly names: readonly string[];
   /** Opens a reader of records of an Avro schema, which throws RangeError for other bytes. */
   readonly openAvro: (schema: string) => (bytes: Buffer) => Record<string, unknown>;
@@ -36,6 +35,8 @@ export class UnknownSchema extends Error {
 }
 
 const headBytes = 5;
+/** Schemas that are kept: a topic has few, and a damaged one may name any. */
+const mostReaders = 256;
 /** Letters of what is wrong with a schema, which may quote all of it. */
 const mostFound = 200;
 const answer = z.object({
@@ -94,6 +95,10 @@ export function openRegistry({ url, names, openAvro, avroName, ...place }: Regis
       return reader(value.subarray(headBytes));
     },
     async load(id) {
+      const [oldest] = readers.keys();
+      if (oldest !== undefined && readers.size >= mostReaders) {
+        readers.delete(oldest);
+      }
       readers.set(id, await readerOf(id));
     },
   };

@@ -19,7 +19,6 @@ interface TopicColumn {
   readonly type: ColumnType;
 }
 
-/** What rows of each topic have beside the fields of their values. */
 const ownColumns: readonly TopicColumn[] = [
   { name: problemColumn, type: "utf8" },
   { name: "_key", type: "utf8" },
@@ -171,7 +170,7 @@ export function recordRows(
   };
 }
 
-/** The headers of a record that have a value; of two of a name the last one. */
+/** Those that have a value; of two of a name the last one. */
 function headersIn(bytes: Buffer): Map<string, Buffer> {
   const fields = new Answer(bytes);
   const headers = new Map<string, Buffer>();
@@ -207,7 +206,6 @@ const backslash = 0x5c;
 /** Up to so many bytes a loop copies faster than a call. */
 const shortText = 32;
 
-/** Whether all bytes are ASCII, and none a backslash. */
 function isPlain(bytes: Buffer, start: number, end: number): boolean {
   for (let at = start; at < end; at += 1) {
     const byte = bytes[at] as number;

@@ -42,13 +42,11 @@ export interface TopicOptions {
   readonly cluster: Cluster;
   /** The consumer group that published offsets are committed to; undefined: none is. */
   readonly group: string | undefined;
-  /** Where fetched records are. */
   readonly spool: Spool;
   readonly unpack: Unpack;
   readonly writeArrow: (write: (chunks: readonly Uint8Array[]) => Promise<void>) => ArrowWriter;
 }
 
-/** What a plan pins of a topic, and how it is cut into shards. */
 interface PinnedTopic {
   readonly id: string;
   /** Bytes of a record, as some of the first are. */
@@ -74,7 +72,6 @@ const shardBytes = 32 * 1024 * 1024;
 const shardRows = { least: 256, most: 128 * 1024 } as const;
 /** Shards of a run: a broker that tells an offset that no topic has must not fill the memory with them. */
 const mostShards = 1_000_000;
-/** What one request fetches. */
 const fetchBytes = 4 * 1024 * 1024;
 const sampleBytes = 256 * 1024;
 
@@ -106,7 +103,6 @@ export function topicSource(files: Source, options: TopicOptions): Source {
   };
 }
 
-/** Reads what of the topic is wanted: what a plan pins, or what is there now. */
 async function pin(options: TopicOptions, { table, changes }: WantedInput): Promise<PinnedTopic> {
   const { cluster, topic } = options;
   const facts = await cluster.topic();
@@ -154,7 +150,7 @@ function positionIn(text: string | null | undefined): Position | undefined {
 
 function rewritten(topic: string, found: string): JobError {
   return new JobError("INPUT_REWRITTEN", `reading topic ${topic}: ${found}`, {
-    hint: "on_rewrite: new_files reads what is there from now on; or run with --new-run, which reads all of it",
+    hint: "on_rewrite: new_files reads what is there from now on; or read all of it, with --new-run (and, unless mode is upsert, --allow-duplicates)",
   });
 }
 
@@ -164,7 +160,6 @@ function changed(topic: string, found: string): JobError {
   });
 }
 
-/** @throws JobError INPUT_CHANGED where the topic is another one of the same name */
 function requireSame(topic: string, { planned, now }: { readonly planned: string; readonly now: string }): void {
   if (planned !== now) {
     throw changed(topic, `it was deleted and made anew: its id is ${now}, planned ${planned}`);
@@ -176,7 +171,7 @@ interface Cut {
   readonly found: string;
 }
 
-/** Where a partition was cut off: a leader without its last records was elected, and others may have their offsets. */
+/** A leader without its last records was elected, and others may have their offsets. */
 async function cutOf(
   cluster: Cluster,
   partition: number,
@@ -187,7 +182,6 @@ async function cutOf(
   return end >= 0 && end < to ? { end, found } : undefined;
 }
 
-/** @throws JobError INPUT_CHANGED where a partition was cut off after the run was planned */
 async function requireUncut(
   { cluster, topic }: TopicOptions,
   partition: number,
@@ -199,7 +193,7 @@ async function requireUncut(
   }
 }
 
-/** The bytes of a record, as a sample has them; 0: there is none. */
+/** Of a sample; 0: there is none. */
 async function recordBytes(
   { cluster }: TopicOptions,
   partitions: Readonly<Record<string, PinnedPartition>>,
@@ -271,7 +265,6 @@ interface ShardPlace {
   readonly to: number;
 }
 
-/** The place that the URI of a shard names; undefined: it is none of the topic. */
 function placeOf(uri: string, topic: string): ShardPlace | undefined {
   const [, partition, from, to] = (uri.startsWith(`${topic}/`) && /\/(\d+)\/(\d+)-(\d+)$/.exec(uri)) || [];
   return to === undefined ? undefined : { partition: Number(partition), from: Number(from), to: Number(to) };
@@ -326,10 +319,7 @@ function openRecords(
   };
 }
 
-/**
- * Fetches the records of a shard into a file. It ends when the last offset is reached, of which there need be no record.
- * Returns the time of the newest record, or -1.
- */
+/** Ends at the last offset, of which there need be no record. Returns the time of the newest record, or -1. */
 async function fetchShard(options: TopicOptions, { partition, from, to }: ShardPlace, path: string): Promise<number> {
   const { cluster, fields, values, topic, unpack, writeArrow } = options;
   await using file = await openFile(path, "wx", 0o600);

@@ -94,7 +94,6 @@ export class Answer {
     }
     throw new RangeError("a number has more than five bytes");
   }
-  /** Of a record; negative ones, too. */
   zigzag(): number {
     const value = this.varint();
     return value % 2 === 1 ? -(value + 1) / 2 : value / 2;

@@ -43,7 +43,6 @@ function typeOf(schema: Schema): avsc.Type {
   });
 }
 
-/** What avsc reads bytes with. */
 interface Tap {
   readonly pos: number;
   isValid(): boolean;
@@ -56,7 +55,7 @@ interface Values {
   _read(tap: Tap): unknown;
 }
 
-/** A type of many values: avsc reads as many as a few bytes say there are, beyond the last byte, too. */
+/** avsc reads as many as a few bytes say there are, beyond the last byte, too. */
 function typeOfMany(schema: Schema & { readonly type: "array" | "map" }, options: ForSchemaOptions): avsc.Type {
   if (schema.type === "array") {
     const type = new avsc.types.ArrayType(schema, options);

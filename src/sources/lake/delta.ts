@@ -67,7 +67,7 @@ const commitInfo = z.object({ inCommitTimestamp: z.number().nullish(), timestamp
 const sidecar = z.object({ path: z.string() });
 const transaction = z.object({ appId: z.string(), version: z.number() });
 
-/** One line of the log. Actions of which nothing is needed are passed over. */
+/** Actions of which nothing is needed are passed over. */
 const action = z.object({
   add: addAction.nullish(),
   remove: fileAction.nullish(),
@@ -159,7 +159,7 @@ export async function readDeltaChanges(
   return { ...snapshotOf(place, { ...state, files: added }), position };
 }
 
-/** A version, and the id of the table that it is of: another table may be written into the same folder. */
+/** With the table's id: another table may be written into the same folder. */
 function positionAt({ version, metaData: { id } }: DeltaState): string {
   return `${version} ${id}`;
 }
@@ -319,7 +319,7 @@ function parseAction(line: string, { table, file }: { readonly table: string; re
   }
 }
 
-/** Files are told apart by path and deletion vector: a commit that removes rows removes a file and adds it with another vector. */
+/** A commit that removes rows removes a file and adds it with another vector. */
 function keyOf({ path, deletionVector: vector }: z.infer<typeof fileAction>): string {
   return vector ? `${path}\n${vector.storageType}${vector.pathOrInlineDv}@${vector.offset ?? ""}` : path;
 }
@@ -338,7 +338,6 @@ function apply(state: State, { add, remove, txn, protocol: newProtocol, metaData
   }
 }
 
-/** Reads one file of a checkpoint, and the sidecars that it names. */
 async function readCheckpoint(
   { reader, table }: Place,
   { name, state, files }: { readonly name: string; readonly state: State; readonly files: "all" | "none" },
@@ -542,7 +541,6 @@ function rowsIn(stats: string | null | undefined): number | undefined {
   }
 }
 
-/** Reads a deletion vector. */
 async function removedBy({ reader, table }: Place, vector: DeletionVector): Promise<RemovedRows> {
   const { storageType, pathOrInlineDv: text, offset, sizeInBytes, cardinality } = vector;
   if (storageType === "p") {

@@ -82,7 +82,7 @@ const metadata = z.object({
 });
 export type Metadata = z.infer<typeof metadata>;
 
-/** The fields of records of manifests that are needed, with the bigints that Avro's longs are. */
+/** Longs of Avro are bigints. */
 const manifest = z.object({
   manifest_path: z.string(),
   partition_spec_id: z.number(),
@@ -225,13 +225,12 @@ export async function readIcebergChanges(
 /** Stands for the snapshot of a table before its first one. */
 const noSnapshot = "0";
 
-/** What a position names: a snapshot, and the table that it is of. Another table may be made under the same name. */
+/** With the table's UUID: another table may be made under the same name. */
 function snapshotIn(position: string): { readonly id: string; readonly uuid: string } {
   const [id = "", uuid = ""] = position.split(" ");
   return { id, uuid };
 }
 
-/** The snapshots after a position, up to one, in their order. */
 function pathTo({ table, meta }: IcebergTable, last: Snapshot, from: string): readonly Snapshot[] {
   const byId = new Map(meta.snapshots.map((each) => [String(each["snapshot-id"]), each]));
   const path: Snapshot[] = [];
@@ -337,10 +336,7 @@ export function snapshotOf(
   return found;
 }
 
-/**
- * The schema that a snapshot is read with: the one that it was written with; the one that the table has now for a branch,
- * as other engines have it.
- */
+/** The one that the snapshot was written with; for a branch, the one that the table has now, as in other engines. */
 function schemaOf(meta: Metadata, wanted: IcebergVersion, found: Snapshot | undefined): number | undefined {
   const asked = "snapshot" in wanted ? wanted.schemaId : undefined;
   return asked ?? (isBranch(meta, wanted) ? undefined : found?.["schema-id"]) ?? meta["current-schema-id"];
@@ -382,7 +378,6 @@ function nameMapping(table: string, { properties }: Metadata): ReadonlyMap<numbe
   }
 }
 
-/** A value as text; undefined: there is none, or it has parts. */
 function textOf(value: unknown): string | undefined {
   return typeof value === "string" ||
     typeof value === "number" ||
@@ -432,7 +427,6 @@ function typeOf(type: unknown): ColumnType | undefined {
     : undefined;
 }
 
-/** The ids of the values in a column, in the order of its schema. */
 function leafIdsOf(id: number, type: unknown): number[] {
   const {
     fields,
@@ -448,7 +442,6 @@ function leafIdsOf(id: number, type: unknown): number[] {
     : leafIdsOf(elementId, element);
 }
 
-/** The path of a file on this machine, of which Iceberg has a URI. */
 function localName(uri: string): string {
   return uri.replace(/^file:(?:\/\/)?(?=\/)/, "");
 }
@@ -476,7 +469,6 @@ export function nameInStore(
   return below(table, folder, name.slice(folder.length + 1));
 }
 
-/** @throws JobError SHARD_CORRUPT for a name that leads out of the folder */
 function below(table: string, folder: string, name: string): string {
   try {
     return insideOf(folder, name);
@@ -516,10 +508,7 @@ interface Located extends Place {
   readonly whereIs: (uri: string) => string;
 }
 
-/**
- * The files of a snapshot; or only those that it has added and removed itself.
- * @param own its id
- */
+/** The files of a snapshot; or only those that it has added and removed itself. @param own its id */
 export async function entriesOf(
   { reader, table, whereIs }: Located,
   found: Snapshot,
@@ -626,7 +615,6 @@ function filesOf(
     });
 }
 
-/** The value of a partition as a text that SQL casts; null: NULL. */
 function partitionText(value: unknown, type: ColumnType): string | null {
   if (value === null || value === undefined) {
     return null;
@@ -651,7 +639,6 @@ function partitionText(value: unknown, type: ColumnType): string | null {
   return textOf(value) ?? JSON.stringify(value);
 }
 
-/** A decimal of so many digits behind its point. */
 function decimalText(unscaled: bigint, scale: number): string {
   const digits = String(unscaled < 0n ? -unscaled : unscaled).padStart(scale + 1, "0");
   const at = digits.length - scale;
@@ -664,7 +651,7 @@ interface DataFile {
   readonly rows: number;
 }
 
-/** Finds for each data file which of its rows are removed: by its deletion vector, or else by the position deletes that came later. */
+/** Rows are removed by the file's deletion vector, or else by the position deletes that came later. */
 function removalsOf(
   { reader, table, whereIs }: Located,
   deletes: readonly Entry[],

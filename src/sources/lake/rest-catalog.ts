@@ -29,7 +29,6 @@ export type CatalogLogin =
     }
   | { readonly kind: "signed"; readonly sign: SignRequest };
 
-/** Returns the headers of a request with those of its signature. */
 type SignRequest = (request: {
   readonly method: "GET" | "POST";
   readonly url: URL;
@@ -212,7 +211,7 @@ export function catalogTable(options: CatalogOptions, { namespace, name }: Table
 
 const shownNames = 10;
 
-/** @returns whether an act was carried out: false where the catalog says that another one came first */
+/** false: the catalog says that another act came first. */
 async function unlessConflict(act: () => Promise<unknown>): Promise<boolean> {
   return !((await orError(act, ({ code }) => code === "PLAN_CHANGED")) instanceof JobError);
 }
@@ -267,7 +266,7 @@ type Ask = <T>(
   request?: { readonly extra?: Texts; readonly body?: string },
 ) => Promise<T>;
 
-/** Makes what sends requests with the login, once more with a new token where the last one is refused. */
+/** A request is sent once more with a new token where the last one is refused. */
 function askerOf(options: CatalogOptions, base: string, doing: string): Ask {
   const { login, retry, signal, findProxy, url } = options;
   const tokens = login.kind === "oauth2" ? tokensOf(options, login, base, doing) : undefined;
@@ -432,7 +431,7 @@ function answerText(status: number, headers: HttpAnswer["headers"], said: string
   return `HTTP ${status}${to === "" ? "" : `: ${printable(to)}`}`;
 }
 
-/** What the body of a refusal says, without secrets: that of Iceberg has type and message, that of OAuth 2 a description. */
+/** Without secrets. A refusal of Iceberg has type and message, one of OAuth 2 a description. */
 function saidIn(text: string, secrets: Readonly<Record<string, string>>): string {
   let said = text;
   try {

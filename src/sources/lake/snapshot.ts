@@ -66,7 +66,6 @@ interface Commit<File> {
   readonly removed: readonly string[];
   /** Files whose rows it writes into others, as they are. */
   readonly joined: readonly string[];
-  /** Whether it removes or rewrites rows. */
   readonly isRewrite: boolean;
 }
 
@@ -76,7 +75,7 @@ const newFiles =
 /** The error for a range of which added rows alone are not the difference. @param other another way out */
 export function rewritten(table: string, found: string, other = ""): JobError {
   return new JobError("INPUT_REWRITTEN", `reading what is new in table ${table}: ${found}`, {
-    hint: `${other} score the whole table, with --new-run`.trim(),
+    hint: `${other} score the whole table, with --new-run (and, unless mode is upsert, --allow-duplicates)`.trim(),
   });
 }
 

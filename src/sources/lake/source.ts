@@ -45,7 +45,6 @@ export interface LakeTools {
 
 /** Reads the metadata of a table through a source of files. */
 export function lakeReader(source: Pick<Source, "list" | "open">, { query, unpack }: LakeTools): LakeReader {
-  /** Files that a listing of their folder has found. */
   const known = new Map<string, ListedShard>();
   const find = async (name: string): Promise<ListedShard> => {
     const shard = known.get(name) ?? (await source.list([name])).shards[0];
@@ -87,7 +86,6 @@ export function lakeReader(source: Pick<Source, "list" | "open">, { query, unpac
   };
 }
 
-/** Whether a folder is a table, and of which format. @throws JobError FILE_MISSING */
 async function formatOf(source: Pick<Source, "listNames">, table: string): Promise<LakeFormat> {
   const [delta, iceberg] = await Promise.all([
     source.listNames(`${table}/_delta_log`),
@@ -137,7 +135,6 @@ export async function readLake(place: LakePlace, at: string, wanted: WantedInput
   return { format, snapshot: await readDelta(reader, table, version) };
 }
 
-/** Reads what is wanted of an Iceberg table: what a plan names, or what is there now. */
 async function readIcebergAt(
   reader: LakeReader,
   file: MetadataFile,
@@ -165,7 +162,6 @@ function ofChanges(
   return { format, snapshot, changes: { from, to: position, onRewrite } };
 }
 
-/** Reads what is wanted of a table: what a plan names, or what is there now. */
 async function readWanted(place: LakePlace, wanted: WantedInput, at: string): Promise<LakeVersion> {
   return await betweenCommits(() => readLake(place, at, wanted)).catch((error: unknown) => {
     const isPlanned = wanted.table !== undefined;
@@ -173,7 +169,6 @@ async function readWanted(place: LakePlace, wanted: WantedInput, at: string): Pr
   });
 }
 
-/** Metadata that changes while it is read is that of a table which is committed to at this moment: a retry reads it. */
 async function betweenCommits<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work();
@@ -187,7 +182,6 @@ async function betweenCommits<T>(work: () => Promise<T>): Promise<T> {
   }
 }
 
-/** An error about files that a plan names, and that are gone. */
 function ofPlan(error: JobError): JobError {
   return new JobError("INPUT_CHANGED", error.message, { hint: goneHint, cause: error });
 }
@@ -195,7 +189,6 @@ function ofPlan(error: JobError): JobError {
 const goneHint =
   "the run reads the version that it was planned with, and a clean-up (VACUUM, expire_snapshots) has removed what that needs; committed spans are kept. Restore the files and run again, or give up this run with --new-run, which reads the newest version; keep versions for longer than a run takes";
 
-/** Files are looked up, and what is removed of them is read, by so many calls at once. */
 const callsAtOnce = 32;
 
 interface ReadVersion {
@@ -210,7 +203,7 @@ interface TableOptions {
   /** The folder on this machine that opened shards are in. */
   readonly folder: string;
   readonly tools: LakeTools & AsyncDisposable;
-  /** Reads the version that `at` names, or the one that a plan pins. Default: from the folder. */
+  /** Default: from the folder. */
   readonly read?: (place: LakePlace, wanted: WantedInput) => Promise<LakeVersion>;
 }
 
@@ -348,7 +341,7 @@ async function loadAgain(load: LoadTable): Promise<CatalogTable> {
 const droppedHint =
   "the table was dropped, or renamed, after the run was planned; committed spans are kept. Restore it under its name, or give up this run with --new-run";
 
-/** Reads a table that a catalog has loaded, or the version that a plan pins, from its metadata file then. @throws JobError INPUT_CHANGED */
+/** The version that a plan pins is read from its metadata file. @throws JobError INPUT_CHANGED */
 async function readNamed(
   { reader, table }: LakePlace,
   { uuid, location, metadata }: CatalogTable,
@@ -393,7 +386,6 @@ async function listFiles(files: Source, { files: named }: LakeSnapshot): Promise
   return { ...joinListings([]), shards: joinListings(listings).shards };
 }
 
-/** Refuses a version of which files are gone, or are not those that the table names. */
 function requireFiles(
   table: string,
   { version, files }: LakeSnapshot,
@@ -420,7 +412,6 @@ function requireFiles(
   }
 }
 
-/** The shards of a version that is planned, with what the table knows of them. */
 async function withFacts(shards: readonly ListedShard[], { files }: LakeSnapshot): Promise<ListedShard[]> {
   const byUri = new Map(files.map((file) => [file.uri, file]));
   return await mapBounded(shards, callsAtOnce, async ({ uri, sizeBytes, fingerprint }) => {
@@ -430,7 +421,6 @@ async function withFacts(shards: readonly ListedShard[], { files }: LakeSnapshot
   });
 }
 
-/** Opens a file of a table, whose columns and rows become the table's. */
 async function openAsRows(
   files: Source,
   shard: ListedShard,
@@ -483,7 +473,7 @@ async function orGone<T>(work: () => Promise<T>): Promise<T> {
 
 const instant = /^\d{4}-\d{2}-\d{2}(?:[T ]\d{2}:\d{2}(?::\d{2}(?:\.\d+)?)?(?:Z|[+-]\d{2}:\d{2}))?$/;
 
-/** A time in ms from 1970; undefined: the text is none. A day alone is its end, so that all of it counts. */
+/** In ms from 1970. A day alone is its end, so that all of it counts. */
 function timeOf(at: string): number | undefined {
   if (!instant.test(at)) {
     return undefined;

@@ -11,7 +11,6 @@ import { CredentialsError } from "./protocol.js";
 interface SearchLimits {
   /** The whole search, programs that the SDK runs included: a source that hangs is one that is away. */
   readonly searchMs: number;
-  /** The job's signal; the search rejects with its reason. */
   readonly signal: AbortSignal;
 }
 
@@ -53,13 +52,12 @@ const ignore = (): void => undefined;
 /** The SDK would only warn, on stderr, that a container's service is slow. The search has a limit, and each call retries. */
 const unlimited = { timeout: 2 ** 30, maxRetries: 0 } as const;
 
-/** The variable that names the credentials service of a container. */
 function containerVariable(): string | undefined {
   const names = ["AWS_CONTAINER_CREDENTIALS_RELATIVE_URI", "AWS_CONTAINER_CREDENTIALS_FULL_URI"];
   return names.find((name) => (process.env[name] ?? "") !== "");
 }
 
-/** The host of an address, or of a path at ECS. */
+/** At ECS, the address is a path. */
 function hostOf(address = ""): string | undefined {
   const ecs = "http://169.254.170.2";
   return address !== "" && URL.canParse(address, ecs) ? new URL(address, ecs).host : undefined;
@@ -94,7 +92,7 @@ subscribe("http.client.request.start", (message) => {
   endUnwanted(); // the SDK goes on trying after a search has ended
 });
 
-/** Ends the requests of searches that are over: they would keep a finished process alive. */
+/** Requests of searches that are over would keep a finished process alive. */
 function endUnwanted(): void {
   if (asked.searches === 0) {
     for (const request of asked.open) {
@@ -103,7 +101,6 @@ function endUnwanted(): void {
   }
 }
 
-/** Ends a search with its limits. @throws CredentialsError; the signal's reason */
 async function within<T>(search: Promise<T>, { searchMs, signal }: SearchLimits): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
   let stop = ignore;
@@ -223,7 +220,6 @@ function permanent(finding: string, hint: string): CredentialsError {
   return new CredentialsError(`looking for AWS credentials: ${finding}`, hint);
 }
 
-/** A request to a service of AWS that is not signed yet. */
 interface UnsignedRequest {
   readonly method: "GET" | "POST";
   readonly url: URL;
@@ -238,10 +234,7 @@ export interface SigningScope {
   readonly service: string;
 }
 
-/**
- * Returns the headers of a request with those of its signature. Temporary credentials are renewed before they expire.
- * @throws CredentialsError
- */
+/** Temporary credentials are renewed before they expire. @throws CredentialsError */
 type SignAws = (request: UnsignedRequest, scope: SigningScope) => Promise<Readonly<Record<string, string>>>;
 
 /**

@@ -110,10 +110,7 @@ export function azureProtocol(options: CloudOptions): ObjectProtocol {
 
 type RequestParts = Partial<Pick<CloudRequest, "query" | "headers" | "body">>;
 
-/**
- * Sends a body: a small one by one request, a large one as blocks, and then their list, which creates the blob and has
- * the condition. Blocks have names of their own, since all writers of a blob share its blocks until one has created it.
- */
+/** Blocks have names of their own, since all writers of a blob share its blocks until one has created it. */
 async function putBlob(
   send: (method: CloudRequest["method"], parts: RequestParts) => Promise<CloudResponse>,
   body: SentBody,
@@ -141,7 +138,6 @@ async function putBlob(
   requireEtag(await send("PUT", { query: { comp: "blocklist" }, headers: { ...headers, ...md5 }, body: blocks }));
 }
 
-/** @throws BrokenTransfer when an answer is none of a store that has created a blob */
 function requireEtag({ headers }: CloudResponse): void {
   if (headers["etag"] === undefined) {
     throw new BrokenTransfer("the response to the upload has no ETag");
@@ -166,7 +162,6 @@ function storedOf(headers: Readonly<Record<string, string>>): StoredObject {
   };
 }
 
-/** @throws BrokenTransfer when a page lacks what a listing must have */
 function pageOf(xml: string): Page {
   if (!/<\/EnumerationResults>\s*$/.test(xml)) {
     throw new BrokenTransfer("the store's response is not a listing");
@@ -191,7 +186,7 @@ function pageOf(xml: string): Page {
   return { objects: inOrder, next: fieldOf(xml, "NextMarker") || undefined };
 }
 
-/** The name of an entry: percent-encoded if XML cannot hold it. */
+/** Percent-encoded if XML cannot hold it. */
 function nameOf(entry: string): string {
   const name = fieldOf(entry, "Name") ?? "";
   return /<Name Encoded="true">/.test(entry) ? decodeURIComponent(name) : name;
@@ -218,7 +213,7 @@ function partsOf(bucket: string): { readonly account: string; readonly container
   return { account: bucket.slice(0, slash), container: bucket.slice(slash + 1) };
 }
 
-/** Where an account is: its host may be written out, as in clouds of their own. */
+/** The host may be written out, as in clouds of their own. */
 function baseOf(account: string, { endpoint, env }: CloudOptions): URL {
   const named = endpoint ?? connectionOf(account, env)["BlobEndpoint"];
   return new URL(named ?? `https://${account.includes(".") ? account : `${account}.blob.core.windows.net`}`);
@@ -372,8 +367,7 @@ function signed(request: CloudRequest, owner: string, key: string): CloudRequest
 const storageScope = "https://storage.azure.com";
 
 /**
- * A token of the first identity that there is: a service principal or the workload identity of a pod, which the
- * environment names; the managed identity of the machine; the user of the Azure CLI.
+ * The first that there is: a service principal or workload identity, that of the machine, the user of the Azure CLI.
  */
 async function findToken(env: Env, ask: AskPlainly): Promise<Token> {
   const tenant = setIn(env, "AZURE_TENANT_ID");
@@ -436,7 +430,7 @@ async function readTokenFile(path: string): Promise<string> {
   }
 }
 
-/** The token of App Service or Container Apps, or of a virtual machine or node; undefined where there is no such service. */
+/** Of App Service or Container Apps, or of a virtual machine or node; undefined where there is no such service. */
 async function managedToken(client: string | undefined, env: Env, ask: AskPlainly): Promise<Token | undefined> {
   const endpoint = setIn(env, "IDENTITY_ENDPOINT");
   const header = setIn(env, "IDENTITY_HEADER");
@@ -466,13 +460,12 @@ async function managedToken(client: string | undefined, env: Env, ask: AskPlainl
   }
 }
 
-/** Whether this is a virtual machine of Azure, where the metadata service may be away for a moment. */
+/** On a virtual machine of Azure, the metadata service may be away for a moment. */
 async function isInAzure(): Promise<boolean> {
   const tag = await readFile("/sys/class/dmi/id/chassis_asset_tag", "utf8").catch(() => "");
   return tag.trim() === "7783-7084-3265-9085-8269-3286-77";
 }
 
-/** The token of the user who is logged in at the Azure CLI; undefined where there is none. */
 async function cliToken(): Promise<Token | undefined> {
   const args = ["account", "get-access-token", "--resource", storageScope, "--output", "json"];
   try {

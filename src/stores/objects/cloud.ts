@@ -128,7 +128,6 @@ function requirePrivate({ base, headers = {} }: CloudRequest): void {
 /** A body that leaves at once. */
 const smallBytes = 64 * 1024;
 
-/** Sends one request and collects its response, the whole of it. */
 async function exchange(
   pool: HttpConnections,
   { method, base, path, query = {}, headers = {}, body }: CloudRequest,
@@ -263,7 +262,6 @@ export interface TokenRequest {
   readonly json?: unknown;
   readonly headers?: Readonly<Record<string, string>>;
   readonly timeoutMs?: number;
-  /** What to do when it is refused. */
   readonly hint: string;
 }
 

@@ -223,14 +223,12 @@ async function putObject(
   }
 }
 
-/** @throws BrokenTransfer when an answer is none of a store that has created an object */
 function requireGeneration({ body }: CloudResponse): void {
   if (textOf(fieldsOfJson(body.toString("utf8"))["generation"]) === undefined) {
     throw new BrokenTransfer("the response to the upload has no generation");
   }
 }
 
-/** Where an upload goes on, as the store says. */
 function sessionOf({ headers: { location = "" } }: CloudResponse): {
   readonly path: string;
   readonly query: Readonly<Record<string, string>>;
@@ -256,7 +254,6 @@ function storedOf({ body }: CloudResponse): StoredObject {
   };
 }
 
-/** @throws BrokenTransfer when a page lacks what a listing must have */
 function pageOf({ body }: CloudResponse): Page {
   const text = body.toString("utf8");
   if (!/^\s*\{[^]*\}\s*$/.test(text)) {
@@ -282,7 +279,7 @@ function pathOf({ bucket, key }: ObjectName): string {
   return `/b/${bucket}/o/${percentEncode(key)}`;
 }
 
-/** Where the store is. STORAGE_EMULATOR_HOST is what Google's own libraries read; it may lack the protocol. */
+/** STORAGE_EMULATOR_HOST is what Google's own libraries read; it may lack the protocol. */
 function baseOf({ endpoint, env }: CloudOptions): URL {
   const emulator = emulatorOf(env);
   return new URL(endpoint ?? emulator ?? "https://storage.googleapis.com");
@@ -383,7 +380,6 @@ async function credentialsFile(env: Env): Promise<Fields | undefined> {
 const storageScope = "https://www.googleapis.com/auth/devstorage.read_write";
 const cloudScope = "https://www.googleapis.com/auth/cloud-platform";
 
-/** @param scope what the token is good for */
 async function tokenFor(file: Fields, ask: AskPlainly, scope = storageScope): Promise<Token> {
   const type = textOf(file["type"]) ?? "";
   switch (type) {
@@ -506,7 +502,6 @@ async function impersonated(url: string, { text }: Token, ask: AskPlainly, scope
   return { text: need(answer, "accessToken"), expiresMs: Date.parse(need(answer, "expireTime")) };
 }
 
-/** The token of the service account that this machine, pod or function runs under. */
 async function metadataToken(env: Env, ask: AskPlainly): Promise<Token> {
   const named = textOf(env["GCE_METADATA_HOST"]);
   const url = `http://${named ?? "169.254.169.254"}/computeMetadata/v1/instance/service-accounts/default/token`;
@@ -526,7 +521,7 @@ async function metadataToken(env: Env, ask: AskPlainly): Promise<Token> {
   }
 }
 
-/** Whether this is a machine of Google's, where the metadata server may be away for a moment. */
+/** On a machine of Google's, the metadata server may be away for a moment. */
 async function isAtGoogle(): Promise<boolean> {
   const product = await readFile("/sys/class/dmi/id/product_name", "utf8").catch(() => "");
   return product.includes("Google");

@@ -174,7 +174,6 @@ function openClient({ settings, timeouts: { connectMs, silenceMs }, signal, cred
 
 const ignore = (): void => undefined;
 
-/** How the SDK names an object. */
 function objectInput({ bucket, key, versionId }: ObjectVersion): {
   Bucket: string;
   Key: string;
@@ -183,7 +182,6 @@ function objectInput({ bucket, key, versionId }: ObjectVersion): {
   return { Bucket: bucket, Key: key, ...(versionId === undefined ? {} : { VersionId: versionId }) };
 }
 
-/** @throws BrokenTransfer when a page lacks what a listing must have */
 function pageOf(page: ListObjectsV2CommandOutput): Page {
   const { Name: name, IsTruncated: isTruncated, NextContinuationToken: next } = page;
   if (name === undefined && isTruncated === undefined) {
@@ -199,7 +197,6 @@ function pageOf(page: ListObjectsV2CommandOutput): Page {
   return { objects: [...objects, ...folders], next: isTruncated === true ? (next ?? "") : undefined };
 }
 
-/** Sends a HEAD request. @throws the SDK's errors; BrokenTransfer for a response that lacks what each object has */
 async function headObject(
   client: S3Client,
   abortSignal: AbortSignal,
@@ -218,7 +215,6 @@ async function headObject(
   return { etag, sizeBytes, versionId, metadata };
 }
 
-/** A signed request, as the SDK's middleware passes it on. */
 interface SignedRequest {
   readonly method: string;
   readonly protocol: string;
@@ -230,9 +226,8 @@ interface SignedRequest {
 }
 
 /**
- * Makes a command send its request over a connection of `pool` in place of the SDK's own transport. Endpoint,
- * credentials, signature, redirects and the meaning of the response stay the SDK's. A pooled connection that turns out
- * to be closed is replaced with a new one.
+ * Endpoint, credentials, signature, redirects and the meaning of the response stay the SDK's. A pooled connection that
+ * turns out to be closed is replaced with a new one.
  */
 function sendOverPool(
   pool: HttpConnections,
@@ -252,7 +247,6 @@ function sendOverPool(
   );
 }
 
-/** The path and the query of a request, as its signature has them. */
 function targetOf({ path, query = {} }: SignedRequest): string {
   const fields = Object.entries(query)
     .toSorted(([one], [other]) => (one < other ? -1 : 1))

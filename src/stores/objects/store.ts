@@ -30,11 +30,9 @@ import {
 export interface ListOptions {
   /** Lists keys with a slash after the prefix by their common prefix only, once each, as objects without ETag and bytes. */
   readonly folder?: boolean;
-  /** Lists only the store's first page. */
   readonly firstPage?: boolean;
 }
 
-/** An object's bytes: text, or a file. */
 type ObjectBody = string | FileBody;
 
 /** A file to be sent; `sha256` is hex. */
@@ -44,7 +42,6 @@ export interface FileBody {
   readonly sha256: string;
 }
 
-/** An object to be created. */
 interface CreateRequest {
   readonly body: ObjectBody;
   readonly metadata?: Metadata;
@@ -135,7 +132,6 @@ function callsWith(tools: StoreTools): ObjectCalls {
 
 const actions = { listing: "list", checking: "read", reading: "read", writing: "write", removing: "remove" } as const;
 
-/** Describes a call by the verb that messages write before the object's URI. */
 function callOn({ protocol }: StoreTools, verb: keyof typeof actions, object: ObjectName): ObjectCall {
   return { act: `${verb} ${uriOf(protocol, object)}`, action: actions[verb], object };
 }
@@ -235,7 +231,6 @@ async function createObject(
   });
 }
 
-/** Asks for an object within another call; undefined: there is none. */
 async function headOnce(tools: StoreTools, object: ObjectName, stop: AbortSignal): Promise<StoredObject | undefined> {
   try {
     return await tools.protocol.head(object, stop);
@@ -287,7 +282,6 @@ async function honoursConditions(tools: StoreTools, probe: ObjectName): Promise<
 
 /** The largest file that is sent as a buffer: a protocol may have to send it twice, which a stream cannot be. */
 const smallBytes = 4 * 1024 * 1024;
-/** The size of one read of a file that is sent as a stream. */
 const readBytes = 256 * 1024;
 
 async function putBody(
@@ -330,7 +324,6 @@ function textBody(text: string): SentBody {
   return { bytes, sizeBytes: bytes.length, sha256: sha256Of(bytes) };
 }
 
-/** Reads a small file, or opens a stream over a large one. */
 async function fileBody({ path, ...facts }: FileBody): Promise<SentBody> {
   if (facts.sizeBytes <= smallBytes) {
     return { ...facts, bytes: await readFile(path) };
@@ -351,10 +344,7 @@ export function splitRange({ start, end }: ObjectRange): ObjectRange[] {
   }));
 }
 
-/**
- * The size of a single write, aligned. For larger writes Linux takes larger pages, which come from memory that was not
- * used lately; for these it has pages that were freed a moment ago.
- */
+/** Aligned. For larger writes Linux takes larger pages, from memory that was not used lately. */
 const writeBytes = 32 * 1024;
 
 /**
@@ -396,10 +386,8 @@ export interface RequestOptions {
  */
 type SendRequest = <T>(call: ObjectCall, send: (signal: AbortSignal) => Promise<T>, stop?: AbortSignal) => Promise<T>;
 
-/** A request named an object that does not exist. */
 class ObjectMissingError extends Error {}
 
-/** Resolves to undefined where a request named an object that does not exist. */
 async function orUndefined<T>(work: Promise<T>): Promise<T | undefined> {
   try {
     return await work;
@@ -417,7 +405,6 @@ export const maxConcurrentRequests = 24;
 /** Credentials that the store refuses are looked up again at most this often. */
 const renewalMs = 5000;
 
-/** Makes the function that sends all requests to one store: it bounds concurrency, retries, and renews credentials. */
 function createSendRequest(
   protocol: Pick<ObjectProtocol, "classify" | "renew">,
   { timeouts, retry, signal }: RequestOptions,
@@ -470,10 +457,7 @@ function throwIfAborted(stops: readonly AbortSignal[]): void {
   }
 }
 
-/**
- * Runs a request, which any of `stops` and its time end. `AbortSignal.any` is not used: Node 20 never frees its results.
- * @throws the reason of what ended it
- */
+/** `AbortSignal.any` is not used: Node 20 never frees its results. @throws the reason of what ended it */
 async function timed<T>(
   send: (signal: AbortSignal) => Promise<T>,
   stops: readonly AbortSignal[],
@@ -532,24 +516,19 @@ function retryVerdict(error: unknown, failure: ObjectFailure, call: ObjectCall):
   }
 }
 
-/** The error for an object that differs from the planned one; `found` says how. */
 function objectChangedError({ act }: ObjectCall, found: string): JobError {
   return new JobError("INPUT_CHANGED", `${act}: ${found}`, {
     hint: "put the planned object back; committed spans are kept",
   });
 }
 
-/** A technology, and how requests are sent to it. */
 interface StoreTools {
   readonly protocol: ObjectProtocol;
   readonly send: SendRequest;
   readonly silenceMs: number;
 }
 
-/**
- * Reads a range; each attempt resumes where the last one ended.
- * @param onBytes receives bytes, which are overwritten after it returns, and their offset in the object
- */
+/** @param onBytes receives bytes, which are overwritten after it returns, and their offset in the object */
 async function readResuming(
   { protocol, send, silenceMs }: StoreTools,
   call: ObjectCall,
@@ -589,7 +568,6 @@ async function readResuming(
   });
 }
 
-/** @throws BrokenTransfer when a response holds other bytes, or those of another object */
 function checkResponse(
   { headers }: Omit<HttpResponse, "body">,
   { start, end, etag }: { start: number; end: number; etag: string },

@@ -10,7 +10,6 @@ import type { KeyedRows, RunSink, Sink } from "../target.js";
  * fail without the run, and what it lacks comes from the target when the run is finished again.
  */
 export interface After {
-  /** Name of the place in messages. */
   readonly place: string;
   /** @throws JobError CONTRACT for a plan whose rows it cannot take */
   check(plan: Plan): void;
@@ -48,13 +47,7 @@ export function publishingAfter(sink: Sink, after: After, warn: (message: string
     }
   };
 
-  let isTold = false;
-  const tellErased = (): void => {
-    if (!isTold) {
-      warn(`rows that were erased stay in ${after.place} until they expire`);
-      isTold = true;
-    }
-  };
+  const tellErased = (): void => warn(`rows that were erased stay in ${after.place} until they expire`);
 
   const { table } = sink;
   return {

@@ -43,7 +43,6 @@ export interface RedisOptions {
   readonly job: string;
   /** The param that is an hour, which orders runs as dates do; undefined: there is none. */
   readonly hourParam: string | undefined;
-  /** The server as messages name it. */
   readonly place: string;
   /** Reads secrets and files as they are now. */
   readonly login: () => Promise<RedisLogin>;
@@ -59,7 +58,6 @@ export interface RedisLogin extends Pick<RedisSpec, "url" | "password"> {
   readonly ca: string | undefined;
 }
 
-/** The run that is current, as Redis stores it. */
 interface NewestRun {
   readonly runId: RunId;
   /** Runs are compared by the first text that differs. */
@@ -70,7 +68,6 @@ interface NewestRun {
   readonly set: string;
 }
 
-/** How far a publication has come. */
 interface Progress {
   /** Files whose rows are all there. */
   readonly files: number;
@@ -79,7 +76,6 @@ interface Progress {
   readonly until: number;
   /** The servers that were given rows, as they name themselves since they were started. */
   readonly servers: string;
-  /** What the rows are like. */
   readonly columns: string;
 }
 
@@ -142,7 +138,6 @@ export function openRedis({
     });
   };
 
-  /** Reads which run is current, and the text that says so. @throws JobError USAGE for that of another series */
   const readNewest = async (
     servers: Servers,
     doing: string,
@@ -158,7 +153,7 @@ export function openRedis({
     return { newest, text };
   };
 
-  /** Writes the rows that are not there yet. Returns when `P:current` is to expire. */
+  /** Returns when `P:current` is to expire. */
   const writeRows = async (servers: Servers, run: RunSink, advanced: () => void): Promise<number> => {
     const { plan } = run;
     const progressKey = progressOf(plan.runId);
@@ -376,7 +371,6 @@ class PassingError extends Error {}
 
 type Command = string[];
 
-/** A connection to one server, as far as it is used. */
 interface Client {
   sendCommand(command: Command): Promise<unknown>;
   multi(): { addCommand(command: Command): unknown; execAsPipeline(): Promise<unknown> };
@@ -386,7 +380,6 @@ interface Client {
 interface Servers extends Disposable {
   /** Names them as long as none is restarted or replaced. */
   readIds(): Promise<string>;
-  /** Asks the server of `P:current`. */
   ask(...command: Command): Promise<unknown>;
   /** Reads the values of keys, each of its server. @throws CallError if there is no answer soon */
   get(keys: readonly string[]): Promise<(string | null)[]>;
@@ -394,7 +387,7 @@ interface Servers extends Disposable {
   send(commands: readonly Command[]): Promise<void>;
 }
 
-/** Connects to a server; if it is one of a cluster, to all masters. Nothing is sent twice: who asks connects anew. */
+/** Connects to all masters of a cluster. Nothing is sent twice: who asks connects anew. */
 async function connect({ url, password, ca }: RedisLogin, current: string): Promise<Servers> {
   if (!isRedisUrl(url)) {
     throw new JobError("SPEC_INVALID", "reading publish.redis.url: expected redis://… or rediss://…");
@@ -446,10 +439,8 @@ async function connect({ url, password, ca }: RedisLogin, current: string): Prom
   }
 }
 
-/** A range of slots as a cluster tells it: its first and last one, and the master that has them. */
 type SlotRange = readonly [first: number, last: number, master: readonly [host: string | null, port: number]];
 
-/** The clients of all servers, in one order, and which of them has a key. */
 async function clientsOf(
   first: Client,
   place: URL,
@@ -504,7 +495,6 @@ class CallError extends Error {}
 /** A server that is silent for so long does not answer any more. */
 const silenceMs = 60_000;
 
-/** Waits for a call of the client. @throws CallError if it fails, or there is no answer for too long */
 async function answered<T>(call: Promise<T>, mostMs = silenceMs): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
   const silence = new Promise<never>((_, reject) => {
@@ -546,7 +536,6 @@ function foundIn(error: unknown): string {
   return hideCredentials(messageOf(error instanceof CallError ? causeOf(error) : error) || "no answer");
 }
 
-/** Whether a call is made again that failed. */
 function judge(doing: string, error: unknown): RetryVerdict {
   if (error instanceof PassingError) {
     return { kind: "again", found: error.message };

@@ -125,10 +125,6 @@ export async function encodePiece(
   return { path, rows: written };
 }
 
-/**
- * Writes a span's part into a temporary file. Returns the counts of its label. @throws Error when rows of the span are
- * missing
- */
 async function encodePart(
   { duckdb, compression, columnIds, maker: by, stored, span, output, rejectsSha256, spilled }: PartToEncode,
   temporary: string,
@@ -183,9 +179,8 @@ function lastPieceOf(path: string): string {
 }
 
 /**
- * Adopts the part that another attempt has committed: the first writer wins. It must be this span of this plan; its
- * bytes may differ. The part may move while it is read, when another attempt finishes the run: each place is tried, the
- * staged one first.
+ * It must be this span of this plan; its bytes may differ. The part may move while it is read, when another attempt
+ * finishes the run: each place is tried, the staged one first.
  */
 async function adopt(run: RunFolder, span: Span): Promise<FinishedPart> {
   const { store, layout } = run;

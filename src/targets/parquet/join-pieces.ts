@@ -84,11 +84,9 @@ interface Range {
 interface Footer {
   readonly bytes: Uint8Array;
   readonly rows: number;
-  /** The range of the number of rows. */
   readonly rowsAt: Range;
   /** The range of the list of row groups, and the type of its elements. */
   readonly groupsAt: Range & { readonly type: number };
-  /** The row groups, encoded for the joined file. */
   readonly groups: readonly Uint8Array[];
 }
 

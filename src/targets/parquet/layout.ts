@@ -68,9 +68,8 @@ export function layoutOf(folder: string, runId: RunId, staged = isLaterRun(runId
     /** Takes the `_SUCCESS` of an earlier run while this run's parts are moved into place. Each writer has a folder in it. */
     withdrawn: `${control}/withdrawn`,
     rejects: `${below}/_rejects`,
-    /** File name of a span's part. */
     part,
-    /** Path where a span's part is committed. For a later run its name is one that no `*.parquet` glob matches. */
+    /** Path where a span's part is committed. That of a staged run has a name that no `*.parquet` glob matches. */
     committedPart,
     /** Paths that a span's part may have: the committed one, then the final one. */
     pathsOf: (span: number): readonly string[] => [...new Set([committedPart(span), `${below}/${part(span)}`])],
@@ -125,7 +124,7 @@ export function isSameJob(runId: RunId, { runId: current }: Layout): boolean {
   return !Number.isNaN(runsBetween(current, runId));
 }
 
-/** How many runs after `from` the run `to` is; NaN where job or params differ. */
+/** NaN where job or params differ. */
 function runsBetween(from: RunId, to: RunId): number {
   const [one, other] = [splitRunId(from), splitRunId(to)];
   return one.base === other.base ? other.number - one.number : Number.NaN;

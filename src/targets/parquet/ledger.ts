@@ -64,7 +64,6 @@ function documentIn<T>(
   return found;
 }
 
-/** Creates a document of a run unless there is one, and returns the stored one. */
 async function createDocument<T>(
   store: Store,
   layout: Layout,
@@ -87,10 +86,7 @@ function documentText(value: unknown): string {
   return `${JSON.stringify(value)}\n`;
 }
 
-/**
- * Refuses a run that was superseded or discarded, which removes its parts.
- * @throws JobError DISCARDED, PLAN_CHANGED
- */
+/** Refuses a run that was superseded or discarded, which removes its parts. @throws JobError DISCARDED, PLAN_CHANGED */
 export async function refuseStopped({
   store,
   layout,
@@ -124,7 +120,7 @@ async function supersede(store: Store, layout: Layout, value: Decision): Promise
   return await openLedger(store, layout.folder).create(stored, decisionDocument, value);
 }
 
-/** Returns the stored decision; undefined if another attempt has stored the plan of the later run. */
+/** undefined if another attempt has stored the plan of the later run. */
 async function orLaterRun(deciding: Promise<Decision>): Promise<Decision | undefined> {
   return await deciding.catch((error: unknown) => {
     if (error instanceof JobError && error.code === "PLAN_CHANGED") {
@@ -134,7 +130,6 @@ async function orLaterRun(deciding: Promise<Decision>): Promise<Decision | undef
   });
 }
 
-/** Files that are read at once. */
 const readAtOnce = 8;
 
 /** How long an answer waits for others: a killed attempt pays again for those of this time, and each write is a file. */
@@ -169,7 +164,6 @@ async function* readAnswers(store: Store, { answers: log }: Layout): AsyncGenera
   }
 }
 
-/** Hex digits of the checksum of a record. */
 const checksumDigits = 16;
 
 /** A record is a line: the checksum of the rest, a space, the request's digest, a space, and the answer's JSON. */

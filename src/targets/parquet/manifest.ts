@@ -147,7 +147,6 @@ export interface ManifestPart {
   readonly rejects_sha256: string | null;
   readonly filtered: number;
   readonly erased?: number | undefined;
-  /** The attempt that committed the part. */
   readonly maker: CommittedBy;
   readonly size_bytes: number;
   readonly sha256: string;

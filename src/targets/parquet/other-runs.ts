@@ -59,11 +59,9 @@ const foldersLimit = 400;
 const foldersAtOnce = 24;
 
 /**
- * Lists the folders that match a pattern, sorted by name: of more than `most`, the last up to `own`, and the last after it,
- * since a run for an older date is compared with what came before.
- * @param own the folder of this run
- * @param read takes the result of a call: a folder for which it is undefined counts as empty. Default: one that this user
- * may not list, where this user could not finish a run
+ * Sorted by name: of more than `most` folders, the last up to `own`, and the last after it, since a run for an older
+ * date is compared with what came before. `read` takes the result of a call: a folder for which it is undefined counts
+ * as empty. Default: one that this user may not list, where this user could not finish a run.
  */
 async function expand(
   store: ReadableStore,
@@ -102,9 +100,8 @@ export async function findPublished(
 }
 
 /**
- * Returns the published run in a folder; undefined for a folder without one, or one that this user may not read. Fails if
- * the disk or the store does: a shorter baseline would let more runs pass.
- * @param own the folder that places are relative to
+ * undefined for a folder without one, or one that this user may not read. Fails if the disk or the store does: a
+ * shorter baseline would let more runs pass. `own`: the folder that places are relative to.
  */
 async function publishedIn(store: ReadableStore, folder: string, own: string): Promise<PublishedRun | undefined> {
   const { success, manifest: path } = layoutOf(folder, "" as RunId);
@@ -150,7 +147,7 @@ export async function readPinned(
   return text;
 }
 
-/** A name relative to a folder, as plans pin it: a checkout, a volume or a bucket may move between attempts. */
+/** As plans pin it: a checkout, a volume or a bucket may move between attempts. */
 function relativeName(folder: string, name: string): string {
   const from = folder.split("/");
   const to = name.split("/");
@@ -244,7 +241,6 @@ export async function findHistory(
   return found;
 }
 
-/** Returns the key by which folders sort: the dates in the path, or the path if it has none. */
 function datesIn(path: string): string {
   return path.match(/\d{4}-?\d{2}-?\d{2}/g)?.join() ?? path;
 }
@@ -293,7 +289,7 @@ async function runsIn(
     : found.slice(0, 1).filter(isUnfinished);
 }
 
-/** A run before a tombstone. Its manifest is gone: the tombstone has the counts of the run whose place it takes. */
+/** Its manifest is gone: the tombstone has the counts of the run whose place it takes. */
 function prunedRun(run: RecordedRun, pruned: Pruning): RecordedRun {
   const counts =
     run.runId === pruned.plan.runId ? { plan: pruned.plan, rows: pruned.rows, rejected: pruned.rejected } : {};
@@ -301,9 +297,7 @@ function prunedRun(run: RecordedRun, pruned: Pruning): RecordedRun {
 }
 
 interface Place {
-  /** The manifest, if this run is the published one. */
   readonly published: Manifest | undefined;
-  /** Whether a later run was opened. */
   readonly isOver: boolean;
 }
 
@@ -390,10 +384,7 @@ function startedAt({ attempt }: Manifest): string | null {
   return typeof at === "string" ? at : null;
 }
 
-/**
- * `ifReadable` where nothing may be overlooked.
- * @throws JobError PERMISSION if this user may not read it
- */
+/** `ifReadable` where nothing may be overlooked. */
 async function ifPermitted<T>(call: Promise<T>): Promise<T | undefined> {
   try {
     return await call;
@@ -456,10 +447,7 @@ function plannedMeanwhile(runId: RunId): PruneOutcome {
   return { kind: "retained", why: `run ${runId} was planned meanwhile` };
 }
 
-/**
- * Removes `_SUCCESS`, then the manifest, then the parts, rejects and working files of all runs before the tombstone. Each
- * step may be repeated. @throws JobError PLAN_CHANGED where a run was planned after the tombstone
- */
+/** Each step may be repeated. @throws JobError PLAN_CHANGED where a run was planned after the tombstone */
 async function takeDown(store: Store, layout: Layout, check: () => Promise<void>): Promise<void> {
   await check();
   await clearEarlierRuns({ store, layout }, false);
@@ -469,7 +457,7 @@ async function takeDown(store: Store, layout: Layout, check: () => Promise<void>
   await clearRun(store, layout);
 }
 
-/** Counts the files of all runs before the tombstone that pruning removes. Plans and profiles are not among them. */
+/** Plans and profiles are not among them. */
 async function earlierFiles(store: Store, layout: Layout): Promise<Removed> {
   const sizes: number[] = [];
   const add = async (folder: string, isOurs: (name: string) => boolean): Promise<void> => {

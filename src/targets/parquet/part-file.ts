@@ -17,7 +17,7 @@ export interface PartToWrite {
   readonly rows: OutputRows;
   /** undefined: it is no whole part. */
   readonly label: PartLabel | undefined;
-  /** The profile of the rows, as `spanProfileText` wrote it. */
+  /** The profile of the rows, as `profileText` wrote it. */
   readonly profile: string | undefined;
   readonly compression: Compression;
   readonly columnIds: ColumnIds | undefined;
@@ -28,7 +28,6 @@ export interface ColumnIds {
   readonly [name: string]: number | readonly [id: number, inside: ColumnIds];
 }
 
-/** The ids as DuckDB takes them. */
 function fieldIds(ids: ColumnIds): string {
   const pairs = Object.entries(ids).map(([name, id]) => {
     const value = typeof id === "number" ? String(id) : `{__duckdb_field_id: ${id[0]}, ${fieldIds(id[1]).slice(1)}`;
@@ -113,10 +112,7 @@ async function readMetadata(
   return new Map(found.getRows().map(([path, text]) => [String(path), String(text)]));
 }
 
-/**
- * Whether a dictionary made by DuckDB could change a value. A dictionary keeps one of several values that compare
- * equal: 0 equals -0, and a month equals 30 days.
- */
+/** A dictionary keeps one of several values that compare equal: 0 equals -0, and a month equals 30 days. */
 function dictionaryMerges(columns: readonly NamedColumn[]): boolean {
   return columns.some(({ type, column }) => mergesIn(type, column));
 }

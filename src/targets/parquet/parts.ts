@@ -182,10 +182,7 @@ interface InspectedParts {
   readonly damaged: DamagedFile[];
 }
 
-/**
- * Returns the committed parts if none is damaged. For a run to be discarded, returns the undamaged parts.
- * @throws JobError OUTPUT_DAMAGED that names all damaged parts
- */
+/** For a run to be discarded, returns the undamaged parts. */
 function requireUndamaged(
   { plan }: StoredPlan,
   { committed, damaged }: InspectedParts,
@@ -282,7 +279,6 @@ interface PartOnMachine {
   readonly path: string;
 }
 
-/** Reads the facts of parts, by path; an Error for a part that cannot be read. */
 async function readGroup(
   connection: DuckDBConnection,
   paths: readonly string[],

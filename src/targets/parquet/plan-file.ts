@@ -137,7 +137,7 @@ export function unfenced({ temporary }: Layout): Fence {
   return { scope: temporary, check: () => Promise.resolve(), takesBack: never };
 }
 
-/** The error for a plan that could not be stored, or is the marker of a lost one: a later run supersedes it, where there is one; else `error`. */
+/** For a plan that could not be stored, or is the marker of a lost one; `error` where there is no later run. */
 async function laterRunOr(store: ReadableStore, layout: Layout, error: unknown): Promise<unknown> {
   const { base } = splitRunId(layout.runId);
   const latest = await latestRun(store, layout.folder, base).catch(() => base); // `error` says more
@@ -145,8 +145,7 @@ async function laterRunOr(store: ReadableStore, layout: Layout, error: unknown):
 }
 
 /**
- * Lists the runs just before this one whose plans are gone, in order. An attempt checks only for a plan of the run
- * after its own: there must be a marker for each before this run's plan is stored.
+ * Attempts check only for a plan of the run after their own: each lost plan needs a marker before this one is stored.
  */
 async function lostPlans(store: ReadableStore, { folder, runId }: Layout): Promise<Layout[]> {
   const { base, number } = splitRunId(runId);
@@ -229,7 +228,7 @@ export async function refuseForeign(store: ReadableStore, layout: Layout): Promi
   }
 }
 
-/** Whether an entry is a folder that holds nothing: some programs make folders in stores of objects, as empty objects. */
+/** Some programs make folders in stores of objects, as empty objects. */
 async function isEmptyFolder(store: ReadableStore, folder: string, { name, sizeBytes }: Entry): Promise<boolean> {
   const path = `${folder}/${name}`;
   const entries = sizeBytes === undefined ? await ifReadable(store.list(path)) : undefined;
@@ -241,7 +240,7 @@ async function isEmptyFolder(store: ReadableStore, folder: string, { name, sizeB
   return entries !== undefined;
 }
 
-/** Refuses a `_SUCCESS` without a manifest, unless it names a run of this job. @throws JobError OUTPUT_FOREIGN */
+/** Refuses a `_SUCCESS` without a manifest, unless it names a run of this job. */
 async function refuseOtherSuccess(store: ReadableStore, layout: Layout, names: readonly string[]): Promise<void> {
   const success = basename(layout.success);
   if (!names.includes(success) || names.includes(basename(layout.manifest))) {
@@ -257,7 +256,7 @@ async function refuseOtherSuccess(store: ReadableStore, layout: Layout, names: r
   }
 }
 
-/** The error for parts of a later run: the later run was opened since, or its plan was removed. */
+/** The later run was opened since, or its plan was removed. */
 async function laterRun(store: ReadableStore, layout: Layout, names: readonly string[]): Promise<JobError> {
   const runs = names.flatMap((name) => runOfPart(name) ?? []).filter((run) => isLater(run, layout));
   const last = runs.reduce((one, other) => (isLater(other, layoutOf(layout.folder, one)) ? other : one));
@@ -296,7 +295,7 @@ export function sealedText(plan: Plan): string {
 const textEnd = /\n\}\n$/;
 const sealedEnd = /,\n "sha256": "([0-9a-f]{64})"\n\}\n$/;
 
-/** Reads a sealed plan; undefined: the text is not the one that was sealed, or this version cannot read it. */
+/** undefined: the text is not the one that was sealed, or this version cannot read it. */
 function unseal(sealed: string): StoredPlan | undefined {
   const pruned = parseTombstone(sealed);
   if (pruned !== undefined) {

@@ -16,11 +16,9 @@ export interface FinishedRun {
   readonly parts: CommittedSpans["own"];
   /** All committed parts, as their labels describe them. */
   readonly committed: CommittedSpans["parts"];
-  /** The text of its profile. */
   readonly profile: string;
   /** Whether later runs are compared with it. */
   readonly baseline: boolean;
-  /** What the attempt that finishes the run did. */
   readonly attempt: AttemptJson | undefined;
 }
 
@@ -29,7 +27,7 @@ type PublishedFolder = Pick<RunFolder, "store" | "layout" | "check">;
 const atOnce = 24;
 
 /**
- * Publishes a run: moves staged parts into place, writes the profile, then the manifest, then `_SUCCESS`, then removes the
+ * Publishes a run: links or copies staged parts to their names, writes the profile, then the manifest, then `_SUCCESS`, then removes the
  * working files. Each step may be repeated, and done by several attempts at once.
  */
 export async function publishRun(run: RunFolder, known: FinishedRun): Promise<void> {
@@ -60,9 +58,8 @@ export async function publishRun(run: RunFolder, known: FinishedRun): Promise<vo
 }
 
 /**
- * Replaces the parts that readers see with those of a later run; readers find no `_SUCCESS` during the swap. Nothing
- * depends on the names of parts before this run's `_SUCCESS` exists: until then all of them are still where they were
- * staged, and the manifest makes them durable.
+ * Readers find no `_SUCCESS` during the swap. Nothing depends on the names of parts before this run's `_SUCCESS`
+ * exists: until then all of them are still where they were staged, and the manifest makes them durable.
  */
 async function swapIn(run: RunFolder, spans: readonly number[]): Promise<void> {
   const { store, layout, stored, check } = run;

@@ -59,7 +59,6 @@ export interface ParquetSinkOptions extends Omit<RunTools, "store"> {
   readonly failure: ErrorCode;
   /** Checks that a run could write here, without writing. Returns the checks that were not carried out, a line each. */
   readonly rehearse: (plan: Plan) => Promise<readonly string[]>;
-  /** Closes what the stores use. */
   readonly close: () => Promise<void>;
 }
 
@@ -106,7 +105,6 @@ export function openParquetSink(options: ParquetSinkOptions): Sink {
 /** What a run of Parquet files is opened with. */
 export interface RunTools extends BeyondFolder {
   readonly store: Store;
-  /** The output folder. */
   readonly folder: string;
   /** Writes and reads parts; it may use the store's local folder. */
   readonly duckdb: DuckDbAccess;
@@ -172,7 +170,7 @@ async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening): Prom
   };
 }
 
-/** Removes what is left of a run that is over. What may not be removed, as in an archive, stays: readers do not see it. */
+/** What may not be removed, as in an archive, stays: readers do not see it. */
 async function clearUp(run: RunFolder, known: CommittedSpans, isPublished: boolean): Promise<void> {
   const { store, layout } = run;
   try {
@@ -204,7 +202,7 @@ async function* partNames({ store, layout }: RunFolder): AsyncGenerator<string> 
   yield* (await listParts(store, layout)).values();
 }
 
-/** Yields the committed spans of a run as files on this machine, in order. A file lasts until the next one is requested. */
+/** In order. A file lasts until the next one is requested. */
 async function* spanFiles(run: RunFolder, known: CommittedSpans): AsyncGenerator<SpanFile> {
   const { store, layout } = run;
   const names = await listParts(store, layout);
@@ -263,7 +261,6 @@ function runWriter(
   };
 }
 
-/** Adds the committed parts of the `wanted` spans to those that are known, and returns whether the run is finished. */
 async function readMore(run: RunFolder, known: CommittedSpans, wanted: (span: number) => boolean): Promise<boolean> {
   const { finished, parts } = await committedParts(run, wanted);
   for (const [span, part] of parts) {
@@ -349,10 +346,7 @@ export async function countKeysIn(
   }
 }
 
-/**
- * Loads the keys of all groups, and returns the SQL name of their table; undefined: there is no group. Each group is
- * loaded before the next one is requested.
- */
+/** Returns the SQL name of their table; undefined: there is no group. Each is loaded before the next is requested. */
 async function loadKeys(
   connection: DuckDBConnection,
   columns: readonly string[],

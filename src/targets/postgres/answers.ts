@@ -52,7 +52,7 @@ function ignoreMissing(error: unknown): void {
   }
 }
 
-/** Yields all answers that are kept of a run, a bounded number at a time; none where the table is gone. */
+/** Reads a bounded number at a time; none where the table is gone. */
 async function* readAnswers(tools: RunTools, name: TableName): AsyncGenerator<KeptAnswer> {
   for (let after = { request: "", writer: "" }; ; ) {
     const { rows } = await retrying(`reading ${showTable(name)}`, tools.retry, () =>
@@ -87,7 +87,7 @@ export async function makeAnswersTable(session: Session, name: TableName): Promi
     COMMENT ON COLUMN ${table}.kept_at IS 'when'`);
 }
 
-/** Inserts answers of an attempt. Those that it has inserted before are left as they are: an insert can be repeated. */
+/** Those that were inserted before are left as they are: an insert can be repeated. */
 async function insertAnswers(
   session: Session,
   name: TableName,

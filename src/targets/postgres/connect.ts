@@ -13,9 +13,7 @@ export interface ConnectionSettings {
   readonly database: string;
   /** Called for each connection. */
   readonly password: () => Promise<string | undefined>;
-  /**
-   * Whether the password is read from a file each time. A given password stays as it was when this process started.
-   */
+  /** Whether the password is read from a file each time. A given password stays as it was when this process started. */
   readonly passwordMayChange: boolean;
   readonly ssl: ConnectionOptions | false;
   /** `host:port/database`, for people. */
@@ -35,10 +33,7 @@ const knownParameters = new Set([
   "connect_timeout",
 ]);
 
-/**
- * The act of reading a URL, for messages. `variables`: the environment variables that the URL was made from; the URL
- * itself is never quoted.
- */
+/** `variables`: the environment variables that the URL was made from; the URL itself is never quoted. */
 function readingUrl(variables: readonly string[]): string {
   return variables.length === 0 ? doing : `${doing}, made from ${variables.map((name) => `\${${name}}`).join(" and ")}`;
 }
@@ -94,10 +89,7 @@ export function connectionOf(
   };
 }
 
-/**
- * Returns the current password. Once a run has begun, only the password of a URL may change: the pool keeps its other
- * parts.
- */
+/** Once a run has begun, only the password of a URL may change: the pool keeps its other parts. */
 function passwordIn({ url, password }: Secrets, env: Environment): string | undefined {
   const { password: inUrl } = parseUrl(url, doing) ?? {};
   return nonEmpty(password) ?? nonEmpty(decoded(inUrl)) ?? nonEmpty(env["PGPASSWORD"]);
@@ -160,7 +152,7 @@ function refuseUndecodable(part: string, reading: string): void {
   }
 }
 
-/** The host of a URL; an IPv6 address is in brackets there. */
+/** An IPv6 address is in brackets in a URL. */
 function urlHost(parsed: URL | undefined): string | undefined {
   return nonEmpty(decoded(parsed?.hostname)?.replace(/^\[(.*)\]$/, "$1"));
 }
@@ -186,7 +178,7 @@ async function passwordFromFile(of: {
 
 type TlsMode = PostgresTls | "none";
 
-/** The TLS mode: certificates of other machines are checked unless the spec itself says otherwise. */
+/** Certificates of other machines are checked unless the spec itself says otherwise. */
 function tlsMode(host: string, sslmode: string | undefined, asked: PostgresTls | undefined): TlsMode {
   if (asked !== undefined) {
     return asked === "disable" ? "none" : asked;

@@ -18,10 +18,7 @@ export interface Connections extends AsyncDisposable {
   use<T>(work: (session: Session) => Promise<T>, options?: { readonly silentSeconds?: number | undefined }): Promise<T>;
 }
 
-/**
- * Whether the server refused the password (28P01), or there is none to send: a file with a password may be empty, or
- * away, while it is rewritten.
- */
+/** Also where there is none to send: a file with a password may be empty, or away, while it is rewritten. */
 function isPasswordRefused(error: unknown): boolean {
   return (
     (error instanceof DatabaseError && error.code === "28P01") || lacksPassword(error) || error instanceof JobError
@@ -122,10 +119,7 @@ function connecting(
   };
 }
 
-/**
- * Closes a connection that is silent for too long: neither TCP nor the server's timeouts notice a peer that takes data
- * and never answers.
- */
+/** Neither TCP nor the server's timeouts notice a peer that takes data and never answers. */
 function watchSilence(client: PoolClient, seconds: number): { stop(): void } {
   const socket = (client as PoolClient & { readonly connection: { readonly stream: Socket } }).connection.stream;
   const onTimeout = (): void => {
@@ -397,12 +391,12 @@ function copyPlace({ where }: DatabaseError): string | undefined {
   return where?.split("\n").find((line) => line.startsWith("COPY "));
 }
 
-/** Whether a value was shorter than its column's type: the server reports that as a protocol violation. */
+/** The server reports a value that is shorter than its column's type as a protocol violation. */
 function isShortField(error: DatabaseError): boolean {
   return error.code === "08P01" && copyPlace(error) !== undefined;
 }
 
-/** The error as users see it. Messages of the server hold names and values, never credentials. */
+/** Messages of the server hold names and values, never credentials. */
 function databaseError(doing: string, error: unknown): unknown {
   if (error instanceof JobError) {
     return error;

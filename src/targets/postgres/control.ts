@@ -263,7 +263,6 @@ export async function readDocument<T>(
   return parseDocument(control, runId, kind, rows[0]?.document);
 }
 
-/** `writer` names this attempt. */
 interface WritingTools {
   readonly control: Control;
   readonly writer: string;
@@ -369,7 +368,6 @@ export async function makeControlTables(session: Session, schema: string, progra
   }
 }
 
-/** The layout of the control tables. */
 const layoutVersion = 1;
 
 interface ControlTable {
@@ -379,10 +377,7 @@ interface ControlTable {
   readonly constraints?: string;
 }
 
-/**
- * The control tables. A run only inserts rows; `erase` and `prune` change them. A role with INSERT and SELECT is enough
- * for a run.
- */
+/** A run only inserts rows; `erase` and `prune` change them. A role with INSERT and SELECT is enough for a run. */
 const tables: readonly ControlTable[] = [
   {
     table: "version",
@@ -496,7 +491,7 @@ const tables: readonly ControlTable[] = [
       "The documents of runs: verdict, decision, errors, what was paid, notes. Rows are added, and none is changed",
     columns: {
       run_id: ["text NOT NULL", "the run"],
-      name: ["text NOT NULL", "verdict, decision, errors, spending, late, late_told, told, range or spans_gone"],
+      name: ["text NOT NULL", "verdict, decision, errors, spending, late, late_told, told, range, day or spans_gone"],
       version: ["integer NOT NULL", "from 1: the first counts, and of errors and spending the last"],
       document: ["json NOT NULL", "what it says"],
       writer: ["text NOT NULL", "the attempt that wrote it"],
@@ -542,7 +537,6 @@ function versionSql(program: string): string {
   return `INSERT INTO @.version (version, made_by) VALUES (${layoutVersion}, ${quoteText(program)});`;
 }
 
-/** Joins statements and replaces `@` with the schema's name. */
 function inSchema(schema: string, statements: readonly string[]): string {
   return statements.join("\n").replaceAll(/@(?=[. ])/g, () => quoteName(schema));
 }
@@ -626,7 +620,6 @@ export function targetOf(
   return { kind: "postgres", server, table: showTable(splitTable(table)), mode, key, onDuplicate };
 }
 
-/** Whether a plan is for a table in Postgres, in a form that this program knows. */
 function isPostgresPlan({ target }: Plan): boolean {
   return schema.safeParse(target).success;
 }

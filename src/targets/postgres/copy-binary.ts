@@ -172,7 +172,7 @@ function asBytes(column: Column): BytesColumn {
 
 const jsonbVersion = 1;
 
-/** Writes values that are bytes already. `prefix`: a byte before each. */
+/** `prefix`: a byte before each. */
 function bytesField({ offsets, bytes, valid }: BytesColumn, prefix?: number): FieldWriter {
   const extra = prefix === undefined ? 0 : 1;
   return {
@@ -221,10 +221,7 @@ function copyBytes(target: Uint8Array, at: number, source: Uint8Array, start: nu
   }
 }
 
-/**
- * Writes the values of one column in COPY's binary format: a 32-bit length, then the value; a NULL is a length of -1.
- * Everything is big-endian.
- */
+/** COPY's binary format: a 32-bit length, then the value; a NULL is a length of -1. Everything is big-endian. */
 interface FieldWriter {
   /** Bytes of every value, without its length word; undefined where they differ or some are NULL. */
   readonly width: number | undefined;
@@ -239,10 +236,9 @@ interface Out {
   readonly bytes: Uint8Array;
 }
 
-/** Writes value `row` at `at`. */
 type Put = (view: DataView, at: number, row: number) => void;
 
-/** Values of `width` bytes each. `put` is called for values that are not NULL. */
+/** `put` is called for values that are not NULL. */
 function fixedField(valid: Uint8Array | undefined, width: number, put: Put): FieldWriter {
   return {
     width: valid === undefined ? width : undefined,
@@ -405,7 +401,7 @@ function intervalPut(data: Values): Put {
 const arrayHeaderBytes = 12;
 const dimensionBytes = 8;
 
-/** Writes lists as arrays of one dimension. `elements` writes the rows of the list's child. */
+/** `elements` writes the rows of the list's child. */
 function arrayField({ offsets, child, valid }: ListColumn, elements: FieldWriter, oid: number): FieldWriter {
   const { sizeRow, writeElements } = elementTools(elements);
   const hasNulls = child.valid === undefined ? 0 : 1;
@@ -433,7 +429,7 @@ function arrayField({ offsets, child, valid }: ListColumn, elements: FieldWriter
   );
 }
 
-/** Values of different widths. `write` writes one with its length word, and returns where it ends. */
+/** `write` writes one with its length word, and returns where it ends. */
 function rowsField(
   valid: Uint8Array | undefined,
   bytesOf: (row: number) => number,
@@ -644,7 +640,6 @@ export interface SpilledCopy {
   rowsOf(span: Span): number;
   /** Returns the span's encoded rows. They can be iterated more than once, until `drop`. */
   chunksOf(span: Span): Iterable<Uint8Array>;
-  /** Removes the span's file. */
   drop(span: Span): Promise<void>;
 }
 

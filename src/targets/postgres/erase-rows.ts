@@ -118,9 +118,8 @@ async function eraseInTransaction(
 }
 
 /**
- * Erases rows from the runs' own tables: staging tables, and the key tables of `upsert`. What is erased from tables of
- * `upsert` runs is not reported.
- * @param after called with a run of `replace` that has lost rows
+ * Staging tables, and the key tables of `upsert`, of which what is erased is not reported. `after`: called with a run
+ * of `replace` that has lost rows.
  */
 async function eraseFromOwn(
   session: Session,
@@ -154,7 +153,7 @@ async function eraseFromOwn(
   return erased;
 }
 
-/** Locks the unfinished `replace` runs. Waits for a span or finish in progress, and blocks new ones. */
+/** Waits for a span or finish in progress, and blocks new ones. */
 async function lockReplacing(session: Session, runs: readonly PastRun[]): Promise<void> {
   const ids = runs.filter(({ mode }) => mode === "replace").map(({ runId }) => runId);
   for (const runId of ids.toSorted()) {
@@ -233,7 +232,7 @@ async function eraseWhere(
   return rows.reduce((sum, row) => sum + Number(row.rows), 0);
 }
 
-/** Rows that this role may not erase would stay, without a word. @throws JobError PERMISSION */
+/** Rows that this role may not erase would stay, without a word. */
 function requireErasable({ owner, mayErase, role, ...table }: LeftTable, { runId }: PastRun): void {
   if (!mayErase) {
     throw new JobError(
@@ -268,10 +267,7 @@ interface OpenRun {
   readonly held: boolean;
 }
 
-/**
- * Refuses to erase while a run for the target is unfinished or held. Returns the unfinished runs that no attempt continues.
- * @throws JobError NOT_ERASED
- */
+/** Refuses while a run for the target is unfinished or held. Returns the unfinished runs that no attempt continues. */
 async function refuseOpenRuns(
   session: Session,
   { control: { table, where }, planTarget: { table: target } }: RunTools,
@@ -325,10 +321,7 @@ function withoutLimit(type: string | undefined): string | undefined {
 /** How many plans are read at most. Plans can be large, and the latest one nearly always has the columns. */
 const plansLimit = 20;
 
-/**
- * The SQL types of the key columns of a table that is gone, taken from the latest plan that has all of them; text if no
- * plan has.
- */
+/** Of a table that is gone: from the latest plan that has all of them; text if no plan has. */
 async function plannedKeyTypes(
   session: Session,
   { control: { table }, planTarget }: RunTools,
@@ -349,7 +342,6 @@ async function plannedKeyTypes(
   return columns.map(() => "text");
 }
 
-/** Removes what the verdicts on the target's runs, their comparisons with second models and their errors say of single rows. */
 async function stripRecords(
   session: Session,
   { control: { table }, planTarget: { table: target } }: RunTools,
@@ -396,10 +388,7 @@ async function isRecorded(session: Session, schema: string, { record }: Erased):
   return (await session.query({ text, values: [record] })).rows.length > 0;
 }
 
-/**
- * Records that rows were erased, when and how many, and never of whom. The table is made by the first erasure: a job
- * without any needs none.
- */
+/** When and how many, and never of whom. The table is made by the first erasure: a job without any needs none. */
 async function recordErasure(
   session: Session,
   { control: { schema }, planTarget }: RunTools,

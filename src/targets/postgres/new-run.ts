@@ -98,9 +98,8 @@ async function refuseForgotten(
 }
 
 /**
- * Refuses a new run in mode append where the table holds rows: the new run would add the same rows again. Only an empty
- * table has none of them. The fence around the runs is locked, so that no row of an earlier run can come later.
- * @throws JobError USAGE
+ * Unless the table is empty, a new run in mode append would add the same rows again. The fence around the runs is
+ * locked, so that no row of an earlier run can come later.
  */
 async function refuseDuplicates(
   session: Session,
@@ -271,10 +270,7 @@ async function tryAll(session: Session, tools: RunTools, plan: Plan): Promise<re
   ];
 }
 
-/**
- * Carries out statements on a table that write no row. Not where a trigger runs for each statement: what it does may
- * outlive the transaction. Returns why they are untried; undefined: they were carried out.
- */
+/** Not where a trigger runs for each statement, whose effects may outlive the transaction. undefined: carried out. */
 async function whyUntried(
   session: Session,
   table: string,

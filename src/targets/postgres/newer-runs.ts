@@ -72,7 +72,7 @@ async function newerRuns(
   });
 }
 
-/** Whether a run's rows replace all others. In mode upsert, rows of several series can be in one table. */
+/** In mode upsert, rows of several series can be in one table. */
 function replacesAll(plan: Plan): boolean {
   return plannedTarget(plan).mode === "replace";
 }

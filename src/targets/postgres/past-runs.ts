@@ -47,10 +47,9 @@ import { splitRunId } from "../../run/plan/identity.js";
 import { dropEach, droppableTables, type PastRun } from "./own-tables.js";
 import { pinsOf } from "../../run/series/prune-choice.js";
 
-/** A run with its counts. The driver returns int8 and numeric as text. */
+/** The driver returns int8 and numeric as text. */
 interface HistoryRow extends PlanRow {
   readonly run_id: RunId;
-  /** Whether a later run of the same params was opened. */
   readonly later: boolean;
   readonly finished_at: string | null;
   readonly spans: number;
@@ -101,7 +100,7 @@ export async function readHistory(
   return unfinishedBut === undefined ? runs : await withWhyGone(session, tools, runs.filter(isUnfinished));
 }
 
-/** Adds what has taken their rows out of the table. Rows of held runs are in tables of their own. */
+/** Rows of held runs are in tables of their own. */
 async function withWhyGone(
   session: Session,
   tools: RunTools,
@@ -273,10 +272,7 @@ export async function pruneRuns(tools: RunTools, request: PruneRequest): Promise
 
 type ControlCounts = Pick<Removed, "rejects" | "profiles" | "bytes">;
 
-/**
- * Stores the tombstone, and removes rejects and profiles, in one transaction; or only counts them. Returns the tables that
- * are left to drop; or why nothing was removed.
- */
+/** Returns the tables that are left to drop; or why nothing was removed. */
 async function pruneInTransaction(
   session: Session,
   tools: RunTools,
@@ -313,7 +309,6 @@ async function pruneInTransaction(
   return { tables: found.filter(({ keptBy }) => !dryRun || keptBy === null), counts };
 }
 
-/** The latest run of the params of a tombstone, which may be a tombstone itself. */
 async function latestOf(
   session: Session,
   { table }: Control,
@@ -332,10 +327,7 @@ function isTombstone(row: string): string {
   return `starts_with(${row}.plan, '${tombstonePrefix}')`;
 }
 
-/**
- * Stores a tombstone as the plan of its number. The caller has locked the runs of these params alone. Its decision keeps
- * it from counting as an unfinished run.
- */
+/** The caller has locked the runs of these params alone. Its decision keeps it from counting as an unfinished run. */
 async function storeTombstone(session: Session, tools: RunTools, record: Pruning): Promise<void> {
   const { tombstone, plan, by, at } = record;
   const input = { ...plan.input, rows: 0 };

@@ -69,7 +69,7 @@ async function countRows(session: Session, { table }: Control, runId: string): P
   return Number(rows[0]?.rows ?? 0);
 }
 
-/** Says how many rows of a run are gone: a comparison of the others says little. @throws JobError USAGE if all are */
+/** A comparison of the others says little. @throws JobError USAGE if all are gone */
 function warnOfMissing({ name, warn }: RunTools, runId: RunId, due: number, left: number): void {
   const gone = `comparing run ${runId}: ${due - left} of ${due} rows are no longer in ${showTable(name)}: later rows with the same key took their place, or they were deleted`;
   if (left === 0) {
@@ -123,10 +123,7 @@ interface ReadColumn extends StoredColumn {
   readonly sql: string;
 }
 
-/**
- * The columns of type numeric that are read as floats: those of no fixed scale, or of more digits than a decimal of DuckDB
- * has, and those with a NaN.
- */
+/** Those of no fixed scale, or of more digits than a decimal of DuckDB has, and those with a NaN are read as floats. */
 async function roundedColumns(
   session: Session,
   columns: readonly TableColumn[],
@@ -157,10 +154,7 @@ function isNumeric(type: PgType | undefined): boolean {
   return type?.name === "numeric" && !type.array;
 }
 
-/**
- * A numeric column of a key, as text without trailing zeros. Equal numbers have equal texts, even if the columns differ
- * in precision and scale. So do integers.
- */
+/** As text without trailing zeros: equal numbers have equal texts, whatever their precision and scale. */
 function asExactText({ name }: TableColumn): ReadColumn {
   const quoted = quoteName(name);
   // As trim_scale, which Postgres 12 lacks. Only NaN and infinity have no scale.
@@ -172,7 +166,7 @@ function asExactText({ name }: TableColumn): ReadColumn {
   };
 }
 
-/** How a column is read: with its own type, or else as text. @param isRounded a numeric column is read as floats */
+/** @param isRounded a numeric column is read as floats */
 function asRead({ name, type }: TableColumn, isRounded: boolean): ReadColumn {
   const quoted = quoteName(name);
   if (type?.name === "vector" && !type.array) {
@@ -234,10 +228,7 @@ function whereRun(runId: string | undefined): string {
   return runId === undefined ? "" : ` WHERE run_id = '${runId.replaceAll("'", "''")}'`;
 }
 
-/**
- * Copies rows, as texts, into a file of the spool, which is removed when it was read.
- * @param select makes the SELECT statement
- */
+/** The file is removed when it was read. */
 async function copyRows(tools: RunTools, select: (session: Session) => Promise<string>): Promise<StoredFiles> {
   const { spool } = tools;
   await spool.prepare();

@@ -154,14 +154,12 @@ export async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening
   };
 }
 
-/** The spans of a run that this attempt has seen committed. */
 function seenOf({ seen }: RunTools, runId: RunId): Set<number> {
   const spans = seen.get(runId) ?? new Set();
   seen.set(runId, spans);
   return spans;
 }
 
-/** Does work; if control rows turn out to be gone, remembers which spans this attempt has seen committed. */
 async function remembering<T>(tools: RunTools, runId: RunId, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
@@ -215,7 +213,6 @@ async function countRows(tools: RunTools, plan: Plan, files: string): Promise<vo
   }
 }
 
-/** What this attempt writes to, and how its spans are labelled. */
 interface Begun {
   readonly columns: readonly TargetColumn[];
   readonly maker: Omit<CommittedBy, "batchSize">;
@@ -371,11 +368,7 @@ async function readRun(
   return { state: rolledBack ? { kind: "published", rolledBack } : state, spans, files: undefined };
 }
 
-/**
- * Checks the tables that an unfinished run has for itself. Ignores what is missing when another attempt has finished
- * the run.
- * @throws JobError OUTPUT_DAMAGED; PLAN_CHANGED when a later run was opened; DISCARDED
- */
+/** Ignores what is missing when another attempt has finished the run. */
 async function checkOwnTables(session: Session, { control, modeOf }: TargetTools, plan: Plan): Promise<void> {
   try {
     await modeOf(plan).checkOwnTables?.(session, plan);
@@ -391,10 +384,8 @@ async function checkOwnTables(session: Session, { control, modeOf }: TargetTools
 }
 
 /**
- * Refuses a table that is gone, or is another one, while committed spans have rows in it: to make it anew, or to take
- * the other one for it, would lose them silently. Of a finished run only the table's existence is checked: its rows may
- * have changed since.
- * @throws JobError OUTPUT_DAMAGED
+ * To make a table anew that is gone, or to take another one for it, would lose the rows of committed spans silently. Of
+ * a finished run only the table's existence is checked: its rows may have changed since.
  */
 async function refuseLost(
   session: Session,
@@ -519,9 +510,8 @@ async function publish(session: Session, tools: RunTools, commit: SpanCommit): P
 }
 
 /**
- * Explains an error of the server, such as a key conflict or a missing table: another attempt may have committed this
- * span (then, that span is returned), a later run may have removed this one's table, or a column may have changed its
- * type, which a server reports as "insufficient data left in message".
+ * Another attempt may have committed this span (then, that span is returned), a later run may have removed this one's
+ * table, or a column may have changed its type, which a server reports as "insufficient data left in message".
  */
 async function explainRefusal(tools: RunTools, commit: SpanCommit, error: unknown): Promise<CommittedSpan | undefined> {
   const isRefusal = error instanceof DatabaseError && classify(error).kind === "permanent";
@@ -588,7 +578,7 @@ async function runProfile(tools: RunTools, stored: StoredPlan): Promise<string> 
   return runProfileText(runProfileOf(stored.plan, { profile, rejected, decision }));
 }
 
-/** Finishes a run in the target; false: another attempt has finished it. */
+/** false: another attempt has finished it. */
 async function readyToPublish(session: Session, tools: RunTools, stored: StoredPlan): Promise<boolean> {
   const { control } = tools;
   const { plan } = stored;
@@ -654,11 +644,7 @@ async function requireSpans(session: Session, tools: RunTools, plan: Plan, doing
   });
 }
 
-/**
- * Checks that the rows that the run's spans wrote are still in the target, and keeps other runs and rollbacks from
- * replacing them before this transaction ends.
- * @throws JobError OUTPUT_DAMAGED
- */
+/** Also keeps other runs and rollbacks from replacing the rows before this transaction ends. */
 async function requireThere(
   session: Session,
   tools: RunTools,
@@ -712,7 +698,6 @@ async function dropUnneededTables(tools: RunTools, { plan }: StoredPlan): Promis
   await warnOfKeptTables(tools, plan);
 }
 
-/** Warns of each table of a run that is over which is still there because another role made it. */
 async function warnOfKeptTables(tools: RunTools, plan: Plan): Promise<void> {
   if (plan.checks === null && tools.modeOf(plan).kind === "append") {
     return; // it is not staged
@@ -744,10 +729,7 @@ async function admitDecision(session: Session, tools: RunTools, plan: Plan, deci
   }
 }
 
-/**
- * Refuses to approve a run that could not be published, as far as that is known before its rows are written: nothing
- * else may become of an approved run. Publishing checks all of it again.
- */
+/** Nothing else may become of an approved run. Publishing checks all of it again. */
 async function refuseUnpublishable(session: Session, tools: RunTools, plan: Plan, { by }: Decision): Promise<void> {
   requirePlannedTarget(plan, tools.planTarget, "approving");
   const mode = tools.modeOf(plan);

@@ -174,7 +174,7 @@ function modeOf(tools: ModeTools, { staged }: Plan): Mode {
   }
 }
 
-/** Opens the documents of runs: rows, of which a role that may only insert can add versions, and change none. */
+/** Documents are rows, of which a role that may only insert can add versions, and change none. */
 function openLedger(tools: RunTools): Ledger {
   const { control, target } = tools;
   return {

@@ -20,7 +20,7 @@ export interface CommittedSpan extends SpanRecord {
   readonly table: number;
 }
 
-/** A control row without its run. int8 comes as text. */
+/** int8 comes as text. */
 const schema = z.object({
   span: z.int(),
   plan_id: z.string(),
@@ -135,10 +135,7 @@ export async function insertSpan(
 /** The profiles of a span take up to about 200 KiB. */
 const spansPerQuery = 64;
 
-/**
- * Merges the profiles of a run's committed spans. Reads a bounded number at a time.
- * @throws JobError OUTPUT_DAMAGED
- */
+/** Merges the profiles of a run's committed spans. Reads a bounded number at a time. @throws JobError OUTPUT_DAMAGED */
 export async function committedProfile({ connections, control }: RunTools, plan: Plan): Promise<SpanProfile> {
   let merged = noRows;
   for (let from = 0; from < spanCount(plan); from += spansPerQuery) {
@@ -298,7 +295,6 @@ export async function refuseEmptied(
   });
 }
 
-/** Says how to get all rows of the run into the table again, each once. */
 function repairHint(plan: Plan, name: TableName, { there, since }: Counted): string {
   const again = "run --new-run";
   if (there === "0" || plannedTarget(plan).mode !== "append") {
@@ -308,7 +304,7 @@ function repairHint(plan: Plan, name: TableName, { there, since }: Counted): str
   return `${left}To score all rows again: TRUNCATE ${quoteTable(name)}, then ${again}; where other rows must stay, delete those of this run instead, and add --allow-duplicates`;
 }
 
-/** Replaces the character with code 0, which Postgres text cannot hold, with a visible symbol. */
+/** Postgres text cannot hold the character with code 0. */
 function showNul(text: string): string {
   return text.replaceAll("\u0000", "\u2400");
 }

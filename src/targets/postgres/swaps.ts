@@ -14,7 +14,7 @@ export function committedAtSql({ table }: Control, target: string, last: string)
   return `greatest(clock_timestamp(), (SELECT max(at) + interval '1 microsecond' FROM ${table("swaps")} WHERE n >= ${last} AND target = ${target}))`;
 }
 
-/** SQL for `at` of a swap. It is no earlier than any span that an unfinished run has committed to the target. */
+/** No earlier than any span that an unfinished run has committed to the target. */
 function swappedAtSql({ table }: Control, target: string): string {
   return `greatest(clock_timestamp(), (SELECT max(s.committed_at) FROM ${table("spans")} s JOIN ${table("runs")} r USING (run_id)
     WHERE r.target = ${target} AND r.mode <> 'replace' AND NOT EXISTS (SELECT FROM ${table("finishes")} f WHERE f.run_id = r.run_id)))`;

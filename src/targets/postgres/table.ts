@@ -168,7 +168,6 @@ export interface LeftTable extends TableName {
   readonly owner: string;
   readonly mayDrop: boolean;
   readonly mayErase: boolean;
-  /** The name of this role. */
   readonly role: string;
   readonly bytes: number;
   /** Why this role cannot drop it; null: nothing that its owner and its dependents tell. */
@@ -363,7 +362,6 @@ function isPgName(name: string): name is PgName {
   return Object.hasOwn(typeOids, name) || name === "vector";
 }
 
-/** SQL's own words for types that have one. */
 const sqlNames: Partial<Readonly<Record<PgName, string>>> = {
   bool: "boolean",
   int2: "smallint",

@@ -95,7 +95,7 @@ function collect(type: ColumnType, column: Column, place: Place, report: Report)
   }
 }
 
-/** Makes a function that finds the row of a list's element; undefined where that row is NULL. */
+/** undefined where that row is NULL. */
 function rowFinder(
   offsets: Uint32Array,
   valid: Uint8Array | undefined,

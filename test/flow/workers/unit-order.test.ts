@@ -1,5 +1,5 @@
 import { setImmediate as turn, setTimeout as after } from "node:timers/promises";
-import type { ScoredBatch } from "#src/flow/pack/packer.js";
+import type { ReadBatch } from "#src/flow/pack/packer.js";
 import type { ReadCall, ReleasedRows, SentRows } from "#src/flow/workers/protocol.js";
 import { openUnitPool } from "#src/flow/workers/unit-pool.js";
 import type { ParquetUnit } from "#src/formats/parquet/units.js";
@@ -90,7 +90,7 @@ test("rows that are due never wait behind later ones in a thread that is full of
     const windows = [units.slice(0, second), units.slice(second)].filter(({ length }) => length > 0);
     let due = 0;
     const started = windows.map((window) => threads.read(window, request));
-    const begun: Promise<IteratorResult<ScoredBatch, number>>[] = [];
+    const begun: Promise<IteratorResult<ReadBatch, number>>[] = [];
     for (const [index, batches] of started.entries()) {
       for (let next = begun[index] ?? batches.next(); ; next = batches.next()) {
         const step = await Promise.race([next, after(5000, undefined, { ref: false })]);

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { MessageChannel } from "node:worker_threads";
 import { describe, expect, test, vi } from "vitest";
 import type { ToClient, ToServer, WorkerPort } from "#src/base/rpc.js";
-import type { ScoredBatch } from "#src/flow/pack/packer.js";
+import type { ReadBatch } from "#src/flow/pack/packer.js";
 import type { SentRows, UnitRequest } from "#src/flow/workers/protocol.js";
 import { openUnitPool, type UnitPool } from "#src/flow/workers/unit-pool.js";
 import { serveUnits } from "#src/flow/workers/unit-server.js";
@@ -110,7 +110,7 @@ async function read(
   pool: UnitPool,
   units: readonly ParquetUnit[],
   asked = request,
-  onBatch: (batch: ScoredBatch) => void = () => undefined,
+  onBatch: (batch: ReadBatch) => void = () => undefined,
 ): Promise<{ ids: number[]; scores: number[]; reached: number }> {
   const [ids, scores]: [number[], number[]] = [[], []];
   const batches = pool.read(units, asked);
@@ -182,7 +182,7 @@ function unit(rowStart: number, rowEnd: number): ParquetUnit {
   return { format: "parquet", group: "0", path: "a.parquet", rowStart, rowEnd, groupStart: 0, columns: [] };
 }
 
-const batchOf = (rowCount: number): ScoredBatch => ({ rowCount, inputs: [], carried: [] });
+const batchOf = (rowCount: number): ReadBatch => ({ rowCount, inputs: [], carried: [] });
 
 test.each([
   { what: "leaves rows out", rows: [{ rowStart: 4, rowCount: 6 }], reached: 0, came: [] },

@@ -104,7 +104,7 @@ describe("money", () => {
     });
 
     const stopped = await expectReport(job.run(), 67, { code: "BUDGET" });
-    expect(stopped.stderr).toMatch(/all rows would cost about \d\d\.\d\d, and model\.budget\.max_cost is 5/);
+    expect(stopped.stderr).toMatch(/all rows would cost about \d\d\.\d, and model\.budget\.max_cost is 5/);
     expect(job.server.requests).toHaveLength(200);
     const spread = job.server.requests.map(({ text }) => Number(text.slice(5)));
     expect([Math.min(...spread), Math.max(...spread)]).toEqual([0, 959]);

@@ -4,8 +4,8 @@ import { avroName, openAvro } from "#src/sources/lake/avro.js";
 import { openRegistry } from "#src/sources/kafka/registry.js";
 import { retriesAtOnce } from "../../support/http-place.js";
 
-/** Reads a value by the schema that a registry has. */
-async function read(schema: string, names: readonly string[], value: readonly number[]): Promise<string> {
+/** Reads a value by the schema that a registry has. @param others schemas that are loaded after it */
+async function read(schema: string, names: readonly string[], value: readonly number[], others = 0): Promise<string> {
   const server = createServer((_, response) => void response.end(JSON.stringify({ schema })));
   await new Promise<void>((done) => server.listen(0, "127.0.0.1", done));
   try {
@@ -19,6 +19,9 @@ async function read(schema: string, names: readonly string[], value: readonly nu
       findProxy: () => undefined,
     });
     await values.load(1);
+    for (let id = 2; id <= others + 1; id += 1) {
+      await values.load(id);
+    }
     return values.json(Buffer.from([0, 0, 0, 0, 1, ...value])).toString();
   } finally {
     server.closeAllConnections();
@@ -36,4 +39,10 @@ test("what is wrong with a schema is told in few words: each row of it has them"
   const text = await read(JSON.stringify(schema), ["a"], [0]);
   expect(text).toMatch(/^its schema 1 cannot be used: .*Missingx/);
   expect(text.length).toBeLessThanOrEqual(200);
+});
+
+test("of many schemas, those that were loaded first are asked for again", async () => {
+  const schema = JSON.stringify({ type: "record", name: "R", fields: [{ name: "a", type: "int" }] });
+  expect(await read(schema, ["a"], [10], 255)).toBe('{"a":5}');
+  await expect(read(schema, ["a"], [10], 256)).rejects.toThrow("schema 1 is not loaded yet");
 });

@@ -282,11 +282,12 @@ describe.skipIf(missing !== undefined)(`publish.redis${skipped}`, () => {
     await fresh();
     const nights = await jobAt(server.url);
     await runOf(nights, monday);
+    await runOf(nights, tuesday);
     const keys = join(scratch.path, "keys.txt");
     await writeFile(keys, "7\n");
     const erase = ["erase", nights.spec, "--keys", keys];
     expect((await expectEnd(runHere([...erase, "--dry-run"]), 0)).stderr).not.toContain("until they expire");
-    expect((await expectEnd(runHere(erase), 0)).stderr).toContain("until they expire");
+    expect((await expectEnd(runHere(erase), 0)).stderr.match(/until they expire/g)).toHaveLength(1);
     const found = await readAll(server);
     expect(found?.run).toMatch(/-r2$/);
     expect(found?.values.flatMap((value, id) => (value === null ? [id] : []))).toEqual([7]);

@@ -127,7 +127,6 @@ function countBegun(
   return { first: firstBit(bytes, place), zeros: findZeros(reachable(bytes, place, pageMemory), undefined, values) };
 }
 
-/** Reads the first `length` bytes of a page as they are stored. @throws RangeError where the page has fewer */
 function packedStart(
   { read, scratch }: ColumnOptions,
   { page: { compressedBytes }, at }: PagePlace,
@@ -160,7 +159,6 @@ interface LevelPlaces {
   readonly valuesAt: number;
 }
 
-/** Finds the levels of an unpacked page. @throws RangeError where they are not in it */
 function levelPlaces(header: PageHeader, bytes: Uint8Array): LevelPlaces {
   const { kind, levelBytes } = header;
   let repetition = { at: 0, end: levelBytes.repetition };
@@ -203,7 +201,6 @@ interface PageLists {
   readonly offsets: Uint32Array;
   /** Which lists are not NULL; undefined: all. */
   readonly valid: Uint8Array | undefined;
-  /** Elements of the page. */
   readonly elements: {
     readonly rows: number;
     /** Which are not NULL; undefined: all. Holds until levels are read into the same memory again. */
@@ -306,7 +303,6 @@ interface Carried {
   readonly count: number;
 }
 
-/** Adds elements to those of the pages before. @throws RangeError where there is no memory for the row */
 function carry(chunk: ListChunk, before: Carried | undefined, { data, valid }: FixedColumn): Carried {
   const { element } = chunk;
   const held = before?.count ?? 0;
@@ -330,7 +326,6 @@ function carry(chunk: ListChunk, before: Carried | undefined, { data, valid }: F
   return { data: all, valid: marks, count };
 }
 
-/** @throws RangeError where so many elements would take more memory than a page may */
 function requireMemory({ element, column: { limits } }: ListChunk, count: number): void {
   if (count * bytesPerElement(element) > Math.max(limits.pageBytes, gatheredElements * alignment)) {
     throw new RangeError(`${count} elements of lists at once`);
@@ -350,10 +345,7 @@ interface PageElements {
   readonly carried: Carried | undefined;
 }
 
-/**
- * Elements where the page was unpacked. Those that were carried are put before them, over the levels and the memory
- * before these, which are `lead` bytes.
- */
+/** Carried elements are put before the page's, over the levels and the memory before these, which are `lead` bytes. */
 function elementsInPlace(
   { column, element }: ListChunk,
   memory: Uint8Array<ArrayBuffer>,
@@ -431,7 +423,6 @@ function dictionaryOf(chunk: ListChunk): FixedColumn | undefined {
 }
 
 interface OpenPage {
-  /** Its place among the pages. */
   readonly index: number;
   /** The row of the row group that its first row is; that may begin before the page. */
   readonly rowStart: number;
@@ -506,7 +497,6 @@ function takeLists({ lists, elements }: OpenPage, from: number, to: number): Lis
   return { kind: "list", offsets: offsets.map((offset) => offset - start), child: elements.take(start, end), valid };
 }
 
-/** The page in which a row begins. */
 function pageOf(chunk: ListChunk, row: number): OpenPage {
   const { pages } = chunk.pages;
   let [low, high] = [0, pages.length];
@@ -545,7 +535,6 @@ function isContinuedAfter({ pages: { pages } }: ListChunk, index: number): boole
   return pages[index + 1]?.isContinued === true;
 }
 
-/** Whether all of a page is in the middle of a row. */
 function isInsideRow(chunk: ListChunk, index: number): boolean {
   const { pages } = chunk.pages;
   return pages[index]?.rowStart === pages[index]?.rowEnd && isContinuedAfter(chunk, index);

@@ -43,7 +43,6 @@ const kinds = new Map<number, Kind>([
 ]);
 const otherKind: Kind = { kind: "other", headerField: 0 };
 
-/** The fact about a page that a field contains. */
 type PageFacts = Partial<
   Record<
     | "values"

@@ -60,7 +60,6 @@ function requireBytes(bytes: Uint8Array, at: number, size: number): void {
   }
 }
 
-/** Whole numbers with fewer bits, each of which must fit. */
 function narrowed(values: Values, element: ElementType): Values {
   const target = allocate(element, values.length) as Int32Array<ArrayBuffer>;
   const source = values as Int32Array<ArrayBuffer>;
@@ -126,10 +125,7 @@ function moveText(bytes: Uint8Array, to: number, from: number, length: number): 
 
 /** Rows of a column, in order. */
 export interface ColumnRows {
-  /**
-   * Returns how many rows can be read at once from the current page; opens the next page if it has none left.
-   * @throws RangeError
-   */
+  /** Rows that can be read at once from the current page; opens the next one if it has none left. @throws RangeError */
   ahead(): number;
   /** Reads the next `rows`, at most `ahead()`. They are valid until the next call. */
   take(rows: number): Column;
@@ -150,10 +146,7 @@ function wholeRange(from: number, to: number): number {
   return to - from;
 }
 
-/**
- * Texts that repeat entries of a dictionary. They are built when they are read, because all of them together may have
- * any number of bytes.
- */
+/** Built when they are read: all texts that repeat entries of a dictionary may together have any number of bytes. */
 function repeatedTexts(
   { type, limits: { batchBytes } }: StoredColumn,
   dictionary: BytesColumn,
@@ -186,14 +179,10 @@ function repeatedTexts(
 /** Encodings by the numbers of parquet.thrift. */
 export const encodings = { plain: 0, plainDictionary: 2, runs: 3, runDictionary: 8 };
 
-/**
- * The limit of rows that are read at once. 32 columns of this many floats fit several times into a core's second cache.
- */
+/** The limit of rows read at once: 32 columns of so many floats fit several times into a core's second cache. */
 export const mostRows = 32 * 1024;
 
-/**
- * The limit of values of a page. A run of few bytes may contain any number of values, each of which takes memory here.
- */
+/** The limit of values of a page: a run of few bytes may have any number of them, each of which takes memory here. */
 export const pageLimitValues = 2 ** 24;
 
 interface PageParts {

@@ -43,7 +43,6 @@ export function firstBit(bytes: Uint8Array, { at, end }: { readonly at: number; 
   return runs.isPacked ? (bytes[runs.valuesAt] as number) & 1 : fittingValue(runs);
 }
 
-/** Moves to the next run, which must be there as a whole, and not be longer than `due`. @throws RangeError */
 function nextWholeRun(runs: Runs, due: number): void {
   if (!nextRun(runs, due) || runs.repeats > longestRun) {
     throw new RangeError("runs end in the middle");
@@ -56,7 +55,6 @@ function nextWholeRun(runs: Runs, due: number): void {
   }
 }
 
-/** The number that a run repeats. @throws RangeError where it has more bits than it should */
 function fittingValue(runs: Runs): number {
   const value = repeatedValue(runs);
   if (value >= 1 << runs.width) {
@@ -84,7 +82,6 @@ interface Runs extends Cursor {
   valuesAt: number;
 }
 
-/** Runs of numbers of `width` bits, in bytes [at, end). @throws RangeError for numbers that are too wide */
 function openRuns(
   bytes: Uint8Array,
   { at, end, width }: { readonly at: number; readonly end: number; readonly width: number },
@@ -95,7 +92,6 @@ function openRuns(
   return { bytes: bytes.subarray(0, end), at, width, isPacked: false, repeats: 0, length: 0, valuesAt: at };
 }
 
-/** Reads a number of a page, and moves behind it. @throws RangeError where it does not end */
 function readNumber(cursor: Cursor): number {
   try {
     return readVarint(cursor);
@@ -104,10 +100,7 @@ function readNumber(cursor: Cursor): number {
   }
 }
 
-/**
- * Moves to the next run, of which at most `due` numbers are read. False: there is no further run, or its bytes are
- * incomplete.
- */
+/** At most `due` of its numbers are read. False: there is no further run, or its bytes are incomplete. */
 function nextRun(runs: Runs, due: number): boolean {
   const head = readNumber(runs);
   const { bytes, at, width } = runs;
@@ -163,7 +156,6 @@ function unpackBits(
   }
 }
 
-/** Levels that are unpacked at once. */
 const levelsAtOnce = 1024;
 
 /**

@@ -61,10 +61,6 @@ function copySql(table: string, columns: readonly TargetColumn[]): string {
   return `COPY ${table} (${columns.map((column) => quoteName(column.name)).join(", ")}) FROM STDIN (FORMAT binary)`;
 }
 
-/**
- * Inserts the rows of a table into the target, all of them or none.
- * @throws JobError OUTPUT_REFUSED when the target takes other rows
- */
 async function appendTable(
   session: Session,
   name: TableName,
@@ -214,7 +210,7 @@ export async function requireUnique(session: Session, name: TableName, key: read
   }
 }
 
-/** Makes the table of a run's keys. The caller has locked the run: one attempt at a time does this. */
+/** The caller has locked the run: one attempt at a time does this. */
 async function makeKeys(session: Session, { name, spec: { key } }: ModeTools, table: TableName): Promise<void> {
   const keys = quoteTable(table);
   const columns = key.map(quoteName).join(", ");
@@ -245,7 +241,7 @@ interface Merge {
   readonly spans: string;
 }
 
-/** SQL that inserts keys in order, so that two spans with the same keys wait for each other and do not deadlock. */
+/** Inserts keys in order, so that two spans with the same keys wait for each other and do not deadlock. */
 function insertSql(
   { target, key }: Pick<Merge, "target" | "key">,
   columns: readonly TargetColumn[],
@@ -293,10 +289,7 @@ async function refuseMissing(
   }
 }
 
-/**
- * Inserts the rows of a table into the target, and updates rows with the same key. No key comes twice in `from`.
- * @throws JobError OUTPUT_REFUSED for a row that is not in the target afterwards
- */
+/** No key comes twice in `from`. @throws JobError OUTPUT_REFUSED for a row that is not in the target afterwards */
 async function mergeTable(
   session: Session,
   { name, spec: { key } }: ModeTools,
@@ -343,7 +336,7 @@ async function mergeOnce(session: Session, merge: Merge, rows: EncodedRows): Pro
   return { put: put.rowCount ?? 0, due: rowCount ?? 0 };
 }
 
-/** Refuses a run with keys of a span that has no control row: both commit together. @throws JobError OUTPUT_DAMAGED */
+/** Refuses a run with keys of a span that has no control row: both commit together. */
 async function refuseUncommitted(session: Session, keys: string, spans: string, { runId }: Plan): Promise<void> {
   const { rows } = await session.query<{ span: number | null }>({
     text: `SELECT min(infer_batch_span) AS span FROM ${keys}
@@ -366,10 +359,7 @@ function duplicate({ key }: Merge, row: unknown, where: string): JobError {
   });
 }
 
-/**
- * Merges a span's rows so that the last one of a key counts: of the last span that has the key, independent of the order of
- * commits, and of its last row there.
- */
+/** Of the rows of a key, the last one of the last span that has it counts, whatever the order of commits. */
 async function mergeLast(session: Session, merge: Merge, rows: EncodedRows): Promise<Merged> {
   const key = merge.key.map(quoteName).join(", ");
   // Rows of a table that one COPY filled are in their order.
@@ -453,10 +443,7 @@ const definitions = `
   UNION ALL SELECT pg_get_constraintdef(oid), false FROM pg_constraint
     WHERE conrelid = $1 AND contype = 'c' AND conkey <@ (SELECT array_agg(attnum) FROM written)`;
 
-/**
- * Makes a staging table with the target's columns, as far as the run writes them. The caller has locked the run.
- * Without the target's indexes it is filled faster; LIKE would need the right to read the target.
- */
+/** The caller has locked the run. Without indexes it is filled faster; LIKE would need the right to read the target. */
 async function makeStaging(session: Session, { name, spec }: ModeTools, plan: Plan, staging: TableName): Promise<void> {
   const output = outputColumns(plan.contract).map((column) => column.name);
   const { rows } = await session.query<{ sql: string; is_column: boolean }>({

@@ -119,7 +119,6 @@ export interface PostgresSinkOptions {
 
 /** What the steps of a run work with: the target, its control tables, its write mode, and how a call is retried. */
 export interface RunTools extends PostgresSinkOptions, TransactionTools, TargetTools, ModeTools {
-  /** Name of the target in messages. */
   readonly target: string;
   /** The target that the spec names, as a plan pins it. */
   readonly planTarget: PostgresTarget;
@@ -127,7 +126,6 @@ export interface RunTools extends PostgresSinkOptions, TransactionTools, TargetT
   readonly seen: Map<RunId, Set<number>>;
   /** Warns, unless this sink has said so before: a run is prepared and read several times. */
   readonly warnOnce: (message: string) => void;
-  /** Rows of incomplete spans. */
   readonly spilled: SpilledCopy;
 }
 

@@ -116,7 +116,7 @@ async function refuseUnfit(session: Session, { name, spec }: ModeTools, target: 
   await refuseDependents(session, name, target.oid);
 }
 
-/** Compares target and staging table as the swap does, without a lock that readers wait for. @throws JobError OUTPUT_MISMATCH */
+/** Compares as the swap does, without a lock that readers wait for. */
 async function checkSwap(session: Session, { name, spec }: ModeTools, staging: TableName): Promise<void> {
   if (spec.swap !== "rename") {
     return;
@@ -178,7 +178,6 @@ async function swapIn(session: Session, tools: ModeTools, plan: Plan, staging: T
 /** A policy that hides rows from this role would keep them in the table. */
 const wholeTables = "SET LOCAL row_security = off";
 
-/** Locks the target until the transaction ends, and reads its columns; undefined when there is none. */
 async function lockTarget(session: Session, { name, spec }: ModeTools): Promise<FoundTable | undefined> {
   if ((await findTable(session, name)) === undefined) {
     return undefined;
@@ -245,7 +244,7 @@ async function rolledBack(session: Session, tools: ModeTools, runId: RunId, kept
   };
 }
 
-/** What the last rollback of a run did. @throws JobError OUTPUT_NEWER if the run is not rolled back, but replaced */
+/** @throws JobError OUTPUT_NEWER if the run is not rolled back, but replaced */
 async function rolledBackMeanwhile(
   session: Session,
   tools: ModeTools,
@@ -329,10 +328,8 @@ async function runWithParams(session: Session, { table }: Control, runId: RunId)
 const namedLimit = 5;
 
 /**
- * Refuses to roll back a replacement if other runs have put rows into the table since, because a rollback would remove
- * those rows, too. The caller holds a lock that writers of the table wait for.
- * @param before the table that keeps what was replaced
- * @throws JobError OUTPUT_NEWER
+ * A rollback would remove rows that other runs have put into the table since, too. The caller holds a lock that writers
+ * of the table wait for. `before`: the table that keeps what was replaced.
  */
 async function refuseLaterRows(
   session: Session,
@@ -371,7 +368,6 @@ async function refuseLaterRows(
   );
 }
 
-/** A free name for a table that is kept: `suffix` and a digest. */
 async function freeName(session: Session, target: TableName, suffix: string, runId: string): Promise<TableName> {
   for (let n = 1; ; n += 1) {
     const name = derivedName(target, `${suffix}_${shortHash(`${showTable(target)} ${runId} ${n}`)}`);
@@ -382,9 +378,8 @@ async function freeName(session: Session, target: TableName, suffix: string, run
 }
 
 /**
- * Gives `incoming` the target's name, and the target the name `kept`. Indexes, their constraints and owned sequences
- * exchange names, too. The caller holds the locks. Indexes are matched by their shape: after a REINDEX CONCURRENTLY
- * their OIDs are in another order.
+ * Indexes, their constraints and owned sequences exchange names, too. The caller holds the locks. Indexes are matched
+ * by their shape: after a REINDEX CONCURRENTLY their OIDs are in another order.
  */
 async function exchangeNames(
   session: Session,
@@ -441,7 +436,7 @@ async function exchangeRows(session: Session, exchange: Exchange): Promise<void>
   }
 }
 
-/** Carries out the statements of `exchangeRows` for no row, so that the server checks the rights that they need. */
+/** Carries them out for no row, so that the server checks the rights that they need. */
 async function exchangeNoRows(session: Session, exchange: Exchange): Promise<void> {
   for (const sql of [...exchangeSql(exchange, "false"), `SELECT FROM ${quoteTable(exchange.target)} WHERE false`]) {
     await session.query(sql);
@@ -523,9 +518,8 @@ async function refuseIncoming(session: Session, staging: TableName): Promise<voi
 }
 
 /**
- * Refuses to exchange rows without a key where foreign keys refer to them. All rows are deleted first: rows that refer
- * to them would be deleted, too (CASCADE), lose their reference (SET NULL), or prevent the deletion.
- * @throws JobError OUTPUT_MISMATCH
+ * Without a key, all rows are deleted first: rows that refer to them would be deleted, too (CASCADE), lose their
+ * reference (SET NULL), or prevent the deletion.
  */
 async function refuseReferred(session: Session, name: TableName, oid: number): Promise<void> {
   const { rows } = await session.query<{ shown: string }>({

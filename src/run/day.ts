@@ -1,0 +1,163 @@
+import { z } from "../base/zod.js";
+import { mapBounded } from "../base/promises.js";
+import { comparedNights } from "../checks/check.js";
+import { type ComparedDay, type DaySigns, signsIn } from "../checks/checks.js";
+import { addProfiles } from "../checks/profile/profile.js";
+import type { RunProfile } from "../checks/profile/run-profile.js";
+import { decisionDocument, type Ledger, noteDocument, verdictDocument } from "../stores/ledger.js";
+import type { RunSink } from "../targets/target.js";
+import { linkOf, type StoredLink } from "./chain.js";
+import { readsAtOnce } from "./checks.js";
+import { parseRunProfile, runProfileOf, runProfileText } from "./lifecycle/profile-text.js";
+import { rowsOf } from "./lifecycle/span-record.js";
+import { numberedRunId } from "./plan/identity.js";
+import { parseJson } from "./plan/parse-plan.js";
+import type { PlannedDay, RunId } from "./plan/plan.js";
+
+/*
+ * The runs of a chain are small, and the hours of a day differ. So a run is judged by all rows that runs of its day have
+ * read so far, beside those of earlier days until the same time.
+ */
+
+/**
+ * The rows that the runs of a day have read, up to a published one: a note under that run's number at the output of the
+ * chain, stored when the next run is looked for. Runs that were discarded have none.
+ *
+ * After a run that a person approved, the rest of its day is compared with nothing. It is what later days may resemble.
+ * A run that is not normal, or that reads all rows, ends the sum. What comes after it begins another one, and sums are
+ * compared that begin at about the same time of the day.
+ */
+interface DaySoFar {
+  /** When the run was planned before the first one of the sum. */
+  readonly since: string;
+  /** null: the sum ends, and no run is compared with it. */
+  readonly profile: RunProfile | null;
+  readonly signs: DaySigns;
+}
+
+const dayNote = noteDocument("day");
+
+const noted = z.object({
+  since: z.string(),
+  profile: z.string().nullable(),
+  signs: z.record(z.string(), z.number()),
+});
+
+async function dayOf(ledger: Ledger, chain: RunId, run: number): Promise<DaySoFar | undefined> {
+  const note = await ledger.read(numberedRunId(chain, run), dayNote);
+  const { data } = noted.safeParse(parseJson(note?.text ?? ""));
+  return data && { ...data, profile: parseRunProfile(data.profile ?? "") ?? null };
+}
+
+/** Stores what the runs of a day have read up to a published run, unless that is stored. @param decisions has the run's own */
+export async function storeDay(
+  ledger: Ledger,
+  chain: RunId,
+  { run: number, at }: Pick<StoredLink, "run" | "at">,
+  { run, decisions }: { readonly run: RunSink; readonly decisions: Ledger },
+): Promise<void> {
+  const { plan, state, spans } = run;
+  if (state.kind !== "published" || plan.checks === null || (await dayOf(ledger, chain, number)) !== undefined) {
+    return;
+  }
+  const decision = plan.staged ? await decisions.read(plan.runId, decisionDocument) : undefined;
+  const day = decision?.asBaseline === false ? undefined : plan.checks.day;
+  const own = day && runProfileOf(plan, { profile: await run.profile(), ...rowsOf(spans), decision });
+  const profile = own === undefined ? null : runProfileText((await addedTo(ledger, chain, day, own)).run);
+  const verdict = await decisions.read(plan.runId, verdictDocument);
+  const signs = verdict === undefined ? {} : signsIn(verdict.verdict);
+  const text = JSON.stringify({ since: day?.since ?? at, profile, signs } satisfies z.infer<typeof noted>);
+  await ledger.create(numberedRunId(chain, number), dayNote, { at, writer: run.planId, text });
+}
+
+/** The day so far, with a run. */
+async function addedTo(
+  ledger: Ledger,
+  chain: RunId,
+  day: PlannedDay | undefined,
+  own: RunProfile,
+): Promise<Omit<ComparedDay, "earlier">> {
+  const before = typeof day?.before === "number" ? await dayOf(ledger, chain, day.before) : undefined;
+  const { profile = null, signs = {} } = before ?? {};
+  return { run: profile === null ? own : addProfiles(profile, own), signs };
+}
+
+/** Discarded runs in a row, at most: after more, a sum begins. */
+const mostDiscarded = 8;
+const dayMs = 86_400_000;
+
+/** What a run is judged with that is planned at a time. undefined: no run was published before it. */
+export async function planDay(
+  ledger: Ledger,
+  chain: RunId,
+  { run, at }: { readonly run: number; readonly at: Date },
+): Promise<PlannedDay | undefined> {
+  let last = run;
+  let known: DaySoFar | undefined;
+  while (known === undefined && last > Math.max(1, run - mostDiscarded)) {
+    last -= 1;
+    known = await dayOf(ledger, chain, last);
+  }
+  if (known === undefined) {
+    return undefined;
+  }
+
+  const times = new Map<number, Promise<number>>();
+  const timeOf = async (link: number): Promise<number> => {
+    const time = times.get(link) ?? linkOf(ledger, chain, link).then((stored) => Date.parse(stored?.at ?? ""));
+    times.set(link, time);
+    return await time;
+  };
+  const date = dateOf(at.getTime());
+  const isOfDay = known.profile?.date === date;
+  const since = isOfDay ? known.since : new Date(await timeOf(last)).toISOString();
+  const days = Array.from({ length: comparedNights }, (_, index) => at.getTime() - (comparedNights - index) * dayMs);
+  const earlier = await mapBounded(isOfDay && known.profile?.isApproved ? [] : days, readsAtOnce, async (time) => {
+    const nearest = await runNearest(timeOf, last, time);
+    return dateOf(await timeOf(nearest)) === dateOf(time) ? [nearest] : [];
+  });
+  return { date, since, before: isOfDay ? last : null, earlier: earlier.flat() };
+}
+
+function dateOf(timeMs: number): string {
+  return new Date(timeMs).toISOString().slice(0, "2026-11-23".length);
+}
+
+/** The run that was planned nearest to a time. Most follow each other in about equal steps, which a pause interrupts. */
+async function runNearest(timeOf: (run: number) => Promise<number>, last: number, timeMs: number): Promise<number> {
+  let [low, high] = [1, last];
+  for (let halves = false; high - low > 1; halves = !halves) {
+    const [from, to] = [await timeOf(low), await timeOf(high)];
+    const share = halves ? 0.5 : (timeMs - from) / Math.max(1, to - from);
+    const between = Math.min(high - 1, Math.max(low + 1, Math.round(low + share * (high - low))));
+    if ((await timeOf(between)) <= timeMs) {
+      low = between;
+    } else {
+      high = between;
+    }
+  }
+  return Math.abs((await timeOf(low)) - timeMs) < Math.abs((await timeOf(high)) - timeMs) ? low : high;
+}
+
+/** How much earlier or later in its day a sum may begin than one that it is compared with. */
+const mostApartMs = 3_600_000;
+
+function begins({ since, date }: Pick<PlannedDay, "since" | "date">): number {
+  return Date.parse(since) - Date.parse(date);
+}
+
+/** Reads what a run is judged with. @param own its profile */
+export async function readDay(ledger: Ledger, chain: RunId, day: PlannedDay, own: RunProfile): Promise<ComparedDay> {
+  const days = await mapBounded(day.earlier, readsAtOnce, (run) => dayOf(ledger, chain, run));
+  const earlier = days.flatMap((known) => {
+    if (known === undefined || known.profile === null) {
+      return [];
+    }
+    const { since, profile, signs } = known;
+    const isLike = Math.abs(begins({ since, date: profile.date }) - begins(day)) <= mostApartMs;
+    // What was suspicious and has passed would hide the same fault of the next day.
+    const isNormal = profile.isApproved === true || Object.keys(signs).length === 0;
+    return isLike && isNormal ? [profile] : [];
+  });
+  return { ...(await addedTo(ledger, chain, day, own)), earlier };
+}

@@ -1,0 +1,229 @@
+import { expect, test } from "vitest";
+import { type ComparedDay, earlierThan, judge, judgeDay } from "#src/checks/checks.js";
+import { defaultLimits, type Verdict } from "#src/checks/check.js";
+import { noRows } from "#src/checks/profile/profile.js";
+import { storeLink } from "#src/run/chain.js";
+import { planDay, readDay, storeDay } from "#src/run/day.js";
+import { byChecks, type Decision } from "#src/run/lifecycle/lifecycle.js";
+import { runProfileOf } from "#src/run/lifecycle/profile-text.js";
+import type { Plan, RunId } from "#src/run/plan/plan.js";
+import type { Ledger } from "#src/stores/ledger.js";
+import type { RunSink } from "#src/targets/target.js";
+import { numbersProfile } from "../support/run-profiles.js";
+
+/** A chain whose runs are judged, and published or not, without rows that are scored. */
+function chainOfRuns() {
+  const chain = "hourly-0123456789ab" as RunId;
+  const documents = new Map<string, unknown>();
+  const counted = { reads: 0 };
+  const ledger: Ledger = {
+    read(runId, { name, parse }) {
+      counted.reads += 1;
+      const stored = documents.get(`${runId} ${name}`);
+      return Promise.resolve(stored === undefined ? undefined : parse(stored));
+    },
+    create<T>(runId: RunId | object, { name }: { readonly name: string }, value: T) {
+      const key = `${runId as RunId} ${name}`;
+      documents.set(key, documents.get(key) ?? value);
+      return Promise.resolve(documents.get(key) as T);
+    },
+    change: () => Promise.resolve(),
+  };
+  let last = 0;
+
+  interface Decided {
+    /** What is decided on a run that is held. Default: a person approves it. */
+    readonly held?: "approved" | "not normal" | "discarded";
+    /** Whether the run reads all rows. Default: what is new. */
+    readonly isWhole?: boolean;
+  }
+
+  /** A run of these values at a time. Returns what holds it, and what its own rows alone would have said. */
+  async function run(
+    at: Date,
+    values: readonly (number | null)[],
+    { held = "approved", isWhole = last === 0 }: Decided = {},
+  ): Promise<{ readonly verdict: Verdict; readonly alone: Verdict; readonly day: ComparedDay | undefined }> {
+    last += 1;
+    const number = last;
+    const link = { run: number, from: isWhole ? null : String(number - 1), to: String(number) };
+    await storeLink(ledger, chain, link, { at: at.toISOString(), writer: "w" });
+    const planned = isWhole ? undefined : await planDay(ledger, chain, { run: number, at });
+    const plan = {
+      runId: `hourly-${String(number).padStart(12, "0")}`,
+      params: { run: String(number) },
+      dateParam: null,
+      staged: true,
+      model: { uri: "m", sha256: "a" },
+      checks: { baseline: [], day: planned },
+    } as unknown as Plan;
+    const profile = { ...noRows, rows: values.length, columns: new Map([["score", numbersProfile(values)]]) };
+    const own = runProfileOf(plan, { profile, rejected: 0 });
+    const day = planned && (await readDay(ledger, chain, planned, own));
+    const judged = { run: own, earlier: earlierThan(own.date, []), limits: defaultLimits };
+    const verdict = day === undefined ? judge(judged) : judgeDay(judged, day);
+    const alone = judge({ ...judged, earlier: earlierThan(own.date, own.date === "" ? [] : sameHours(at)) });
+    const isHeld = verdict.outcome === "hold";
+    if (!isHeld || held !== "discarded") {
+      const by = isHeld ? "ann" : byChecks;
+      const decision: Decision = {
+        kind: "approved",
+        by,
+        at: "",
+        reason: null,
+        asBaseline: !isHeld || held === "approved",
+      };
+      const state = { kind: "published" } as const;
+      const stored = { plan, planId: "p", state, spans: new Map(), profile: async () => profile };
+      const read = ({ name }: { readonly name: string }): unknown => (name === "decision" ? decision : { verdict });
+      const decisions = { ...ledger, read: async (_: RunId, kind: { readonly name: string }) => read(kind) } as Ledger;
+      const wanted = { run: stored as unknown as RunSink, decisions };
+      await storeDay(ledger, chain, { run: number, at: at.toISOString() }, wanted);
+      await storeDay(ledger, chain, { run: number, at: at.toISOString() }, wanted); // as each command does that looks for the next run
+      published.push({ at, profile: own });
+    }
+    return { verdict, alone, day };
+  }
+
+  const published: { readonly at: Date; readonly profile: ReturnType<typeof runProfileOf> }[] = [];
+  const sameHours = (time: Date) =>
+    published
+      .filter((each) => each.at.getUTCHours() === time.getUTCHours() && each.at < time)
+      .map((each) => each.profile);
+  return { run, counted };
+}
+
+function timeAt(day: number, hour: number, minute = 5): Date {
+  return new Date(Date.UTC(2026, 10, 1 + day, hour, minute));
+}
+
+/** A generator of numbers from 0 to 1. */
+function randomNumbers(seed: number): () => number {
+  let state = seed;
+  return () => {
+    state = (Math.imul(state, 1_664_525) + 1_013_904_223) >>> 0;
+    return state / 2 ** 32;
+  };
+}
+
+/** Rows of an hour: at noon there are five times as many as at night, with higher values; a share of them is NULL. */
+function hourly(random: () => number, hour: number, nulls = 0): (number | null)[] {
+  const noon = 1 - Math.abs(hour - 12) / 12;
+  const rows = Math.round((15 + 60 * noon) * (0.9 + 0.2 * random()));
+  return Array.from({ length: rows }, () =>
+    random() < nulls ? null : 20 + 60 * noon + 25 * (random() + random() + random() - 1.5),
+  );
+}
+
+const holds = ({ results }: Verdict): string[] =>
+  results.filter(({ level }) => level === "hold").map(({ check }) => check);
+
+type Chain = ReturnType<typeof chainOfRuns>;
+
+/** Days of good runs, from a day on: none is held. */
+async function goodDays(chain: Chain, [from, to]: readonly [number, number], random: () => number, hours = 24) {
+  for (let day = from; day < to; day += 1) {
+    for (let hour = 0; hour < 24; hour += 24 / hours) {
+      const { verdict } = await chain.run(timeAt(day, hour), hourly(random, hour));
+      expect(holds(verdict), `day ${day}, ${hour} h`).toEqual([]);
+    }
+  }
+}
+
+/** The hours of a day at which a run was held. */
+async function heldHours(
+  chain: Chain,
+  day: number,
+  values: (hour: number) => (number | null)[],
+  { hours = 24, ...decided }: Parameters<Chain["run"]>[2] & { readonly hours?: number } = {},
+): Promise<number[]> {
+  const held: number[] = [];
+  for (let hour = 0; hour < 24; hour += 24 / hours) {
+    const { verdict } = await chain.run(timeAt(day, hour), values(hour), decided);
+    held.push(...(verdict.outcome === "hold" ? [hour] : []));
+  }
+  return held;
+}
+
+test("no good day of 20 is held, though its hours differ; a fault of a few rows of each run is, within its day", async () => {
+  const random = randomNumbers(1);
+  const chain = chainOfRuns();
+  await goodDays(chain, [0, 22], random);
+  const read = chain.counted.reads;
+  const { day } = await chain.run(timeAt(22, 0), hourly(random, 0));
+  expect(day?.earlier).toHaveLength(21); // all but the first, which begins with all rows
+  expect(chain.counted.reads - read).toBeLessThan(10 * 22);
+
+  let [held, isNew] = [0, false];
+  for (let hour = 1; hour < 24; hour += 1) {
+    const { verdict, alone } = await chain.run(timeAt(22, hour), hourly(random, hour, 0.15));
+    held += verdict.outcome === "hold" ? 1 : 0;
+    isNew ||= held === 0 && verdict.results.some(({ lowered }) => lowered?.includes("doubled"));
+    expect(holds(alone)).toEqual([]);
+  }
+  expect({ held, isNew }).toEqual({ held: 1, isNew: true });
+}, 120_000);
+
+test("a run that is approved is not held again that day, nor the next day like it; the fault of another is", async () => {
+  const random = randomNumbers(2);
+  const chain = chainOfRuns();
+  await goodDays(chain, [0, 16], random, 6);
+  const campaign = (hour: number): (number | null)[] => [...hourly(random, hour), ...hourly(random, hour)];
+  expect(await heldHours(chain, 16, campaign, { hours: 6 })).toHaveLength(1);
+  expect(await heldHours(chain, 17, campaign, { hours: 6 })).toEqual([]);
+  await goodDays(chain, [18, 20], random, 6);
+  expect(await heldHours(chain, 20, (hour) => hourly(random, hour, 0.4), { hours: 6 })).toHaveLength(1);
+});
+
+test("after a run that is not normal nothing of its day is compared, and no later day is compared with it", async () => {
+  const random = randomNumbers(3);
+  const chain = chainOfRuns();
+  await goodDays(chain, [0, 16], random, 12);
+  for (const day of [16, 17]) {
+    const spoiled = (hour: number): (number | null)[] => hourly(random, hour, 0.4);
+    expect(await heldHours(chain, day, spoiled, { hours: 12, held: "not normal" })).toHaveLength(1);
+  }
+  await goodDays(chain, [18, 19], random, 12);
+});
+
+test("a discarded run is no part of its day, whose published rows are: what is still wrong is held again", async () => {
+  const random = randomNumbers(4);
+  const chain = chainOfRuns();
+  await goodDays(chain, [0, 16], random, 12);
+  let rows = 0;
+  let hour = 0;
+  for (let isHeld = false; !isHeld; hour += 2) {
+    const values = hourly(random, hour, 0.3);
+    const { verdict } = await chain.run(timeAt(16, hour), values, { held: "discarded" });
+    isHeld = verdict.outcome === "hold";
+    rows += isHeld ? 0 : values.length;
+  }
+  const values = hourly(random, hour, 0.3);
+  const again = await chain.run(timeAt(16, hour), values, { held: "discarded" });
+  expect(holds(again.verdict)).toContain("nulls");
+  expect(again.day?.run.rows).toBe(rows + values.length);
+});
+
+test("a day that begins late, or with all rows, is compared with nothing", async () => {
+  const random = randomNumbers(5);
+  const chain = chainOfRuns();
+  const whole = Array.from({ length: 50 }, () => hourly(random, 12)).flat();
+  await chain.run(timeAt(0, 14), whole);
+  const second = await chain.run(timeAt(0, 15), hourly(random, 15));
+  expect(second.day).toMatchObject({ earlier: [], run: { rows: second.day?.run.rows } });
+  const known: number[] = [];
+  for (let day = 1; day < 5; day += 1) {
+    for (let hour = 0; hour < 24; hour += 1) {
+      const { day: compared, verdict } = await chain.run(timeAt(day, hour), hourly(random, hour));
+      expect(holds(verdict)).toEqual([]);
+      known.push(...(hour === 16 ? [compared?.earlier.length ?? -1] : []));
+    }
+  }
+  expect(known).toEqual([0, 0, 1, 2]);
+
+  await chain.run(timeAt(5, 0), hourly(random, 0));
+  await chain.run(timeAt(5, 1), whole, { isWhole: true });
+  const later = await chain.run(timeAt(5, 2), hourly(random, 2));
+  expect(later.day).toMatchObject({ earlier: [] });
+  expect(later.day?.run.rows).toBeLessThan(100);
+});
