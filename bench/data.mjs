@@ -97,6 +97,9 @@ const arrowWideLong = table({
 });
 const embeddingsLong = table({ id: "embeddings-long", rows: 1_600_000, shardCount: 8, size: "2.5 GB", ...lists });
 
+/** Rows that are asked for one by one. */
+const serve = table({ id: "serve", rows: 10_000, shardCount: 1, size: "2 MB", sql: featuresSql(32) });
+
 /** In the order in which they are made: those that others are made from come before them. */
 export const tables = {
   mlp,
@@ -110,6 +113,7 @@ export const tables = {
   embeddings,
   embeddingsParquet,
   embeddingsLong,
+  serve,
 };
 
 /** Jobs that take the table of another, or whose own is made from it. */

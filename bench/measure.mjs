@@ -161,8 +161,8 @@ function readProcesses() {
   }
 }
 
-/** undefined: the process is gone, or this is not Linux. */
-function readUsage(pid) {
+/** The CPU seconds and the memory of a process; undefined: it is gone, or this is not Linux. */
+export function readUsage(pid) {
   try {
     const status = readFileSync(`/proc/${pid}/status`, "utf8");
     const [peakMiB, nowMiB] = ["VmHWM", "VmRSS"].map((key) => {

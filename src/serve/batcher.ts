@@ -2,6 +2,7 @@ import { createColumnBuilder } from "../columns/columns.js";
 import { asFixed } from "../columns/value-text.js";
 import { rowNumberColumn } from "../models/binding/contract.js";
 import type { Column, OutputRows, Piece, SpanOutput } from "../columns/types.js";
+import type { Deadline } from "./deadline.js";
 import { RequestError } from "./request-error.js";
 import type { RowScorer } from "./scorer.js";
 
@@ -18,10 +19,9 @@ export interface Batcher extends AsyncDisposable {
   readonly waitingRows: number;
   /**
    * @param rows the numbers that the rows have in their request
-   * @param deadlineMs the time, as `nowMs` tells it, from which on nobody waits for the answer
    * @throws RequestError 503 where too many rows wait, 504 after the deadline, 422 for rows that cannot be scored
    */
-  score(columns: ReadonlyMap<string, Column>, rows: readonly number[], deadlineMs: number): Promise<ScoredRows>;
+  score(columns: ReadonlyMap<string, Column>, rows: readonly number[], deadline: Deadline): Promise<ScoredRows>;
 }
 
 interface BatcherOptions {
@@ -82,29 +82,24 @@ export function createBatcher({ scorer, batch, queue, nowMs }: BatcherOptions): 
     get waitingRows() {
       return waitingRows;
     },
-    score(columns, rows, deadlineMs) {
+    async score(columns, rows, deadline) {
       if (waitingRows > 0 && waitingRows + rows.length > queue) {
         throw new RequestError(503, `${waitingRows} rows wait for the model`);
       }
-      let late: NodeJS.Timeout | undefined;
+      let entry: Waiting | undefined;
       const scored = new Promise<ScoredRows>((resolve, reject) => {
-        const sinceMs = nowMs();
-        const entry = { columns, rows, sinceMs, resolve, reject };
+        entry = { columns, rows, sinceMs: nowMs(), resolve, reject };
         waiting.push(entry);
         waitingRows += rows.length;
-        if (deadlineMs < Number.POSITIVE_INFINITY) {
-          late = setTimeout(() => {
-            const index = waiting.indexOf(entry);
-            if (index !== -1) {
-              waiting.splice(index, 1);
-              waitingRows -= rows.length;
-            }
-            reject(new RequestError(504, "the deadline of the request has passed"));
-          }, deadlineMs - sinceMs);
-        }
         setImmediate(begin); // requests of one turn of the event loop are scored together
       });
-      return scored.finally(() => clearTimeout(late));
+      return await deadline.wait(scored, () => {
+        const index = waiting.indexOf(entry as Waiting);
+        if (index !== -1) {
+          waiting.splice(index, 1);
+          waitingRows -= rows.length;
+        }
+      });
     },
     async [Symbol.asyncDispose]() {
       await Promise.all(running);

@@ -19,67 +19,18 @@ import { mebibytes, storedShare } from "../base/memory-budget.js";
 import { rowsOf } from "../run/lifecycle/span-record.js";
 import type { Plan } from "../run/plan/plan.js";
 import { splitRunId } from "../run/plan/identity.js";
-import type { TargetTable } from "../targets/target.js";
+import type { KeyedRows } from "../targets/target.js";
 
-/* The rows of a published run by their keys: those of files in memory, those of a table where they are. */
-
-/** A row of a published run. */
-export interface FoundRow {
-  /** Its columns as the members of an object of JSON. */
-  readonly members: string;
-  readonly runId: string;
-  readonly model: string;
-}
-
-/** Finds rows by their keys, which have no NULL. undefined: no published run has the row. */
-export type LookUp = (keys: readonly NamedColumn[], rows: number) => Promise<readonly (FoundRow | undefined)[]>;
-
-/** Opens the rows of a published run. @throws JobError MEMORY if files do not fit */
-export async function openLookUp(opened: OpenedJob, plan: Plan, key: readonly string[]): Promise<LookUp> {
-  const { table } = opened.sink;
-  return table === undefined ? await holdRows(opened, plan, key) : await inTable(opened, plan, { table, key });
-}
-
-/**
- * Looks keys up in a table. Rows of runs that are not published count as missing, and so do those of a table that came
- * later, and of a key that comes twice.
- */
-async function inTable(
-  { job, sink }: OpenedJob,
-  plan: Plan,
-  { table, key }: { readonly table: TargetTable; readonly key: readonly string[] },
-): Promise<LookUp> {
-  const columns = scoredColumns(plan.contract).map(({ name }) => name);
-  const hasLineage = plan.contract.lineage === true;
-  const ask = (keys: readonly string[]): ReturnType<TargetTable["lookUp"]> =>
-    table.lookUp({ key, keys, columns, hasLineage });
-  const { table: own } = await ask([]);
-  const isAdded = job.spec.output.postgres?.mode === "append";
-  const published = new Set(isAdded ? [plan.runId] : (await sink.published("here")).map(({ runId }) => runId));
-  return async (keys, rows) => {
-    const texts = Array.from({ length: rows }, (_, row) => {
-      const members = keys.map(({ name, type, column }) => `${JSON.stringify(name)}:${jsonOf(type, column, row)}`);
-      return `{${members.join(",")}}`;
-    });
-    const found: (FoundRow | undefined)[] = texts.map(() => undefined);
-    const places = new Set<number>();
-    for (const { place, row, table: inIt, runId, modelSha256 } of (await ask(texts)).rows) {
-      if (runId === null ? inIt === own : published.has(runId)) {
-        found[place] = places.has(place)
-          ? undefined
-          : { members: row.slice(1, -1), runId: runId ?? plan.runId, model: modelSha256 ?? plan.model.sha256 };
-        places.add(place);
-      }
-    }
-    return found;
-  };
+/** Opens the rows of a published run by their keys: where they are kept for that, else in memory. @throws JobError MEMORY if files do not fit */
+export async function openKeyedRows(opened: OpenedJob, plan: Plan, key: readonly string[]): Promise<KeyedRows> {
+  return (await opened.sink.openKeyedRows(plan, key)) ?? (await holdRows(opened, plan, key));
 }
 
 /** Any four words: the hashes are compared with each other only. */
 const seed = Int32Array.of(0x243f6a88, 0x05a308d3, 0x13198a2e, 0x03707344);
 
 /** Holds the rows of a run's files in memory. Of a key that comes twice no row is found. */
-async function holdRows({ sink, memory }: OpenedJob, plan: Plan, key: readonly string[]): Promise<LookUp> {
+async function holdRows({ sink, memory }: OpenedJob, plan: Plan, key: readonly string[]): Promise<KeyedRows> {
   const { base, number } = splitRunId(plan.runId);
   const stored = await sink.find(base, number);
   if (stored === undefined) {
@@ -136,13 +87,16 @@ async function holdRows({ sink, memory }: OpenedJob, plan: Plan, key: readonly s
   const output = columns.map(({ name, type }, index) => ({ name, type, column: builders[index]?.finish() as Column }));
   const write = membersOf(output);
   const { runId, model } = plan;
-  return (keys, wanted) => {
-    const hashes = hashKeys(keysOf(keys.map(({ column }) => column)), wanted);
-    const places = findStored(table, { keys: hashes, rows: hashes }, undefined);
-    const found = Array.from(places, (place) =>
-      place === noPlace ? undefined : { members: write(place), runId, model: model.sha256 },
-    );
-    return Promise.resolve(found);
+  return {
+    lookUp(keys, wanted) {
+      const hashes = hashKeys(keysOf(keys.map(({ column }) => column)), wanted);
+      const places = findStored(table, { keys: hashes, rows: hashes }, undefined);
+      const found = Array.from(places, (place) =>
+        place === noPlace ? undefined : { members: write(place), runId, model: model.sha256 },
+      );
+      return Promise.resolve(found);
+    },
+    [Symbol.asyncDispose]: () => Promise.resolve(),
   };
 }
 

@@ -1,3 +1,4 @@
+import { filterColumn } from "../columns/columns.js";
 import type { NamedColumn } from "../columns/types.js";
 import { rowNumberColumn } from "../models/binding/contract.js";
 import type { ServeSpec } from "../job/jobfile/serve-spec.js";
@@ -5,7 +6,11 @@ import { fieldsOf, isRecord } from "../base/checks.js";
 import { messageOf } from "../base/errors.js";
 import type { Log } from "../flow/opened-job.js";
 import { sha256Of } from "../base/sha256.js";
-import { type FoundRow, membersOf } from "./lookup.js";
+import type { FoundRow } from "../targets/target.js";
+import { jsonOf } from "../columns/value-text.js";
+import { awaitedLater } from "../base/promises.js";
+import type { Deadline } from "./deadline.js";
+import { membersOf } from "./lookup.js";
 import type { ServeMetrics, Source } from "./metrics.js";
 import { RequestError, shownJson } from "./request-error.js";
 import { columnOfValues, columnsOfRows, valueAt } from "./served-columns.js";
@@ -17,17 +22,18 @@ interface PredictOptions {
   readonly spec: ServeSpec;
   readonly metrics: ServeMetrics;
   readonly log: Log;
-  readonly deadlineMs: number;
+  readonly deadline: Deadline;
 }
 
 /** The body of `POST /predict`, as it is answered. @throws RequestError */
 export async function predict(run: ServedRun, body: unknown, options: PredictOptions): Promise<string> {
-  const { metrics, deadlineMs } = options;
+  const { metrics, deadline } = options;
   const rows = rowsIn(body, options.spec.max_rows);
-  const found = await lookedUp(run, rows, options);
+  const keys = keysOf(run, rows);
+  const found = await lookedUp(run, rows, keys, options);
   const missing = [...rows.keys()].filter((row) => found[row] === undefined);
-  const scored = await scoreRows(run, rows, missing, deadlineMs);
-  const tried = await tryCanary(run, rows, options);
+  const scored = await scoreRows(run, rows, missing, deadline);
+  const tried = await tryCanary(run, rows, keys, options);
   const carried = new Set(run.plan.contract.passthrough.map(({ column }) => column));
   const answers = found.map((looked, row) => {
     const ofRun = (looked ?? scored.get(row)) as FoundRow;
@@ -49,21 +55,21 @@ function answerOf(source: Source, { members, runId, model }: FoundRow): string {
 
 /** Has the challenger score the rows whose keys are of its share. What it cannot score stays with the model of the run. */
 async function tryCanary(
-  { canary, rowsByKey }: ServedRun,
+  { canary }: ServedRun,
   rows: readonly Row[],
-  { spec, log, deadlineMs }: PredictOptions,
+  keys: readonly NamedColumn[],
+  { spec, log, deadline }: PredictOptions,
 ): Promise<ReadonlyMap<number, FoundRow>> {
-  if (canary === undefined || rowsByKey === undefined) {
+  if (canary === undefined) {
     return new Map();
   }
-  const { columns } = rowsByKey;
-  const shareOf = (row: Row): number => {
-    const key = JSON.stringify(columns.map(({ path }) => valueAt(row, path) ?? null));
+  const shareOf = (row: number): number => {
+    const key = keys.map(({ type, column }) => jsonOf(type, column, row)).join();
     return Number.parseInt(sha256Of(key).slice(0, 8), 16) / 2 ** 32;
   };
-  const wanted = [...rows.keys()].filter((row) => shareOf(rows[row] as Row) < spec.canary);
+  const wanted = [...rows.keys()].filter((row) => shareOf(row) < spec.canary);
   try {
-    return await scoreRows(canary, rows, wanted, deadlineMs);
+    return await scoreRows(canary, rows, wanted, deadline);
   } catch (error) {
     if (!(error instanceof RequestError)) {
       log.warn(`the challenger fails, and the model of the run answers its keys: ${messageOf(error)}`);
@@ -83,39 +89,52 @@ function compare(metrics: ServeMetrics, carried: ReadonlySet<string>, challenger
   }
 }
 
-/** Looks the rows up that have a key. @throws RequestError 503 */
+/** The keys of the rows; none without `serve.key`. @throws RequestError 400 */
+function keysOf({ rowsByKey }: ServedRun, rows: readonly Row[]): NamedColumn[] {
+  return (rowsByKey?.columns ?? []).map(({ name, type, path }) => {
+    const values = rows.map((row) => valueAt(row, path) ?? null);
+    return { name, type, column: columnOfValues({ name, type }, values) };
+  });
+}
+
+/** Looks the rows up that have a key. @throws RequestError 503, 504 */
 async function lookedUp(
-  run: ServedRun,
+  { rowsByKey }: ServedRun,
   rows: readonly Row[],
-  { spec, log }: PredictOptions,
+  all: readonly NamedColumn[],
+  { spec, log, deadline }: PredictOptions,
 ): Promise<(FoundRow | undefined)[]> {
   const found: (FoundRow | undefined)[] = rows.map(() => undefined);
-  const { rowsByKey } = run;
   if (rowsByKey === undefined) {
     return found;
   }
-  const values = rowsByKey.columns.map(({ path }) => rows.map((row) => valueAt(row, path) ?? null));
-  const named = [...rows.keys()].filter((row) => values.every((column) => column[row] !== null));
-  const keys = rowsByKey.columns.map((column, index): NamedColumn => {
-    const ofColumn = named.map((row) => values[index]?.[row]);
-    return { ...column, column: columnOfValues(column, ofColumn) };
-  });
+  const isNamed = Uint8Array.from(rows, (_, row) => (all.every(({ column }) => column.valid?.[row] !== 0) ? 1 : 0));
+  const named = [...rows.keys()].filter((row) => isNamed[row] === 1);
+  const keys =
+    named.length === rows.length
+      ? all
+      : all.map((key) => ({ ...key, column: filterColumn(key.type, key.column, isNamed) }));
   if (rowsByKey.waiting > 0 && rowsByKey.waiting + named.length > spec.queue) {
     throw new RequestError(503, `${rowsByKey.waiting} rows wait to be looked up`);
   }
-  rowsByKey.waiting += named.length;
-  try {
-    const rowsOfKeys = named.length === 0 ? [] : await rowsByKey.lookUp(keys, named.length);
-    for (const [index, row] of named.entries()) {
-      found[row] = rowsOfKeys[index];
-    }
+  if (named.length === 0) {
     return found;
-  } catch (error) {
-    log.warn(`looking rows up: ${messageOf(error)}`); // which may name hosts and users
-    throw new RequestError(503, "the output cannot be read");
-  } finally {
-    rowsByKey.waiting -= named.length;
   }
+  rowsByKey.waiting += named.length;
+  const lookingUp = rowsByKey
+    .lookUp(keys, named.length)
+    .catch((error: unknown) => {
+      log.warn(`looking rows up: ${messageOf(error)}`); // which may name hosts and users
+      throw new RequestError(503, "the output cannot be read");
+    })
+    .finally(() => {
+      rowsByKey.waiting -= named.length; // also where nobody waits for them any more
+    });
+  const rowsOfKeys = await deadline.wait(awaitedLater(lookingUp));
+  for (const [index, row] of named.entries()) {
+    found[row] = rowsOfKeys[index];
+  }
+  return found;
 }
 
 /** Scores some of the rows. Returns the predictions by the numbers of the rows. */
@@ -123,13 +142,13 @@ async function scoreRows(
   { scorer, batcher, plan: { runId, model } }: ServedModel,
   rows: readonly Row[],
   wanted: readonly number[],
-  deadlineMs: number,
+  deadline: Deadline,
 ): Promise<ReadonlyMap<number, FoundRow>> {
   if (wanted.length === 0) {
     return new Map();
   }
   const columns = columnsOfRows(scorer.columns, rows, wanted);
-  const { output, at } = await batcher.score(columns, wanted, deadlineMs);
+  const { output, at } = await batcher.score(columns, wanted, deadline);
   const members = membersOf(output.columns.filter(({ name }) => name !== rowNumberColumn.name));
   return new Map(wanted.map((row, place) => [row, { members: members(at[place] ?? 0), runId, model: model.sha256 }]));
 }

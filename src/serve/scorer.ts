@@ -96,6 +96,7 @@ export async function openScorer(
           kept: "",
         },
         onReject: () => undefined,
+        isUnprofiled: true,
         pieceBytes: memory.pieceBytes,
       };
       await scorePieces(signal, { log: silentLog, progress: silentProgress, record }, options, pieces());

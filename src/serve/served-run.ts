@@ -7,7 +7,8 @@ import { openPinnedModel, plannedModel } from "../run/found-model.js";
 import type { Plan } from "../run/plan/plan.js";
 import { type Batcher, createBatcher } from "./batcher.js";
 import type { NamedColumn } from "../columns/types.js";
-import { type LookUp, openLookUp } from "./lookup.js";
+import { openKeyedRows } from "./lookup.js";
+import type { KeyedRows } from "../targets/target.js";
 import { openScorer, type RowScorer } from "./scorer.js";
 
 /** A model with the bindings of a run, warm. */
@@ -27,10 +28,10 @@ export interface ServedRun extends ServedModel {
   use<T>(work: () => Promise<T>): Promise<T>;
 }
 
-interface RowsByKey {
+interface RowsByKey extends AsyncDisposable {
   /** The columns of the key: where they are in a request, and their names in the output. */
   readonly columns: readonly (Pick<NamedColumn, "name" | "type"> & { readonly path: readonly string[] })[];
-  readonly lookUp: LookUp;
+  readonly lookUp: KeyedRows["lookUp"];
   /** Rows that are being looked up. */
   waiting: number;
 }
@@ -51,6 +52,7 @@ export async function openServedRun(opened: OpenedJob & AsyncDisposable, plan: P
     const model = await openServedModel(opened, plan);
     closing.push(model);
     const rowsByKey = await openRowsByKey(opened, plan);
+    closing.push(...(rowsByKey === undefined ? [] : [rowsByKey]));
     const canary = await openCanary(opened, plan);
     closing.push(...(canary === undefined ? [] : [canary]));
     const inUse = new Set<Promise<unknown>>();
@@ -108,7 +110,7 @@ async function openRowsByKey(opened: OpenedJob, plan: Plan): Promise<RowsByKey |
     }
     return { name, type: source.type, path: source.path };
   });
-  return { columns, lookUp: await openLookUp(opened, plan, key), waiting: 0 };
+  return { columns, ...(await openKeyedRows(opened, plan, key)), waiting: 0 };
 }
 
 async function openServedModel(opened: OpenedJob, plan: Plan): Promise<ServedModel> {

@@ -8,6 +8,7 @@ import type { Log } from "../flow/opened-job.js";
 import { parseAnswer } from "../models/served/protocol.js";
 import type { ServeSpec } from "../job/jobfile/serve-spec.js";
 import type { ServeMetrics } from "./metrics.js";
+import { type Deadline, deadlineIn } from "./deadline.js";
 import { predict } from "./predict.js";
 import { RequestError } from "./request-error.js";
 import type { ServedRun } from "./served-run.js";
@@ -18,8 +19,10 @@ export interface HttpOptions {
   readonly spec: ServeSpec;
   /** "": requests need no token. */
   readonly token: string;
-  /** PEM; undefined: HTTP without TLS. */
-  readonly tls: { readonly cert: string; readonly key: string } | undefined;
+  /** Reads a certificate and its key in PEM, again each `serve.poll`; undefined: HTTP without TLS. */
+  readonly readTls: (() => Promise<{ readonly cert: string; readonly key: string }>) | undefined;
+  /** Connections that are open so long after a signal are cut. */
+  readonly drainMs: number;
   readonly program: { readonly name: string; readonly version: string };
   readonly log: Log;
   readonly metrics: ServeMetrics;
@@ -42,15 +45,23 @@ interface Answer {
 
 /** Bodies that are read at once take at most as much memory as so many of the largest. */
 const bodiesAtOnce = 16;
+/** Bytes of a body that cost less to read than a new connection. */
+const smallBody = 65_536;
 /** A client that sends nothing, or little, is cut off. */
 const [headersMs, requestMs] = [10_000, 30_000];
+const behind = {
+  headers: { "content-type": "application/json", "retry-after": "1", "content-length": "54" },
+  body: '{"error":"requests come faster than they can be read"}',
+};
+/** A turn of the event loop may take so long: Node accepts one connection in each. */
+const mostTurnMs = 10;
+/** So many requests are answered in each turn, however slow the machine is. */
+const turnBatch = 32;
 const mostDeadlineMs = 3_600_000;
-/** Connections that are open so long after a signal are cut: their clients send too slowly. */
-const drainMs = 4000;
 
 /** Starts to listen. @throws JobError USAGE for an address that cannot be listened on */
 export async function openHttpServer(options: HttpOptions): Promise<HttpServer> {
-  const { spec, tls, log, metrics, current, nowMs } = options;
+  const { spec, readTls, log, metrics, current, nowMs, drainMs } = options;
   const isLoopback = /^(127\.|localhost$|::1$)/.test(spec.host);
   const expected = digest(`Bearer ${options.token}`);
   let bodyBytes = 0;
@@ -102,7 +113,7 @@ export async function openHttpServer(options: HttpOptions): Promise<HttpServer> 
     }
     return run;
   };
-  /** Refuses a request before its body is parsed where it would be refused after it. @throws RequestError 503 */
+  /** Refuses a request before its body is read where it would be refused after it. @throws RequestError 503 */
   const admitting = (): ServedRun => {
     const run = served();
     if (run.rowsByKey === undefined && run.batcher.waitingRows >= spec.queue) {
@@ -110,13 +121,28 @@ export async function openHttpServer(options: HttpOptions): Promise<HttpServer> 
     }
     return run;
   };
-  const deadlineOf = ({ headers }: IncomingMessage): number => {
+  /** How long turns of the event loop take in which requests come, smoothed; since when this one lasts, and its requests. */
+  let [turnMs, turnSinceMs, turnRequests] = [0, 0, 0];
+  /** Whether requests come faster than they can be read. */
+  const isBehind = (): boolean => {
+    const now = nowMs();
+    turnRequests += 1;
+    if (turnRequests === 1) {
+      turnSinceMs = now;
+      setImmediate(() => {
+        turnMs += (nowMs() - turnSinceMs - turnMs) / 8;
+        turnRequests = 0;
+      });
+    }
+    return turnRequests > turnBatch && Math.min(turnMs, now - turnSinceMs) > mostTurnMs;
+  };
+  const deadlineOf = ({ headers }: IncomingMessage): Deadline => {
     const given = headers["x-timeout-ms"];
-    const ms = given === undefined ? Number.POSITIVE_INFINITY : Number(given);
-    if (given !== undefined && !(ms > 0 && ms <= mostDeadlineMs)) {
+    const ms = given === undefined ? undefined : Number(given);
+    if (ms !== undefined && !(ms > 0 && ms <= mostDeadlineMs)) {
       throw new RequestError(400, `x-timeout-ms is ${String(given)}, expected milliseconds up to ${mostDeadlineMs}`);
     }
-    return nowMs() + ms;
+    return deadlineIn(ms, nowMs);
   };
 
   const model = `/v2/models/${options.job}`;
@@ -141,21 +167,23 @@ export async function openHttpServer(options: HttpOptions): Promise<HttpServer> 
     [model]: () => json(metadataV2(options.job, served())),
     [`${model}/ready`]: () => readiness({ name: options.job }),
   };
-  const posted: Readonly<Record<string, (request: IncomingMessage, deadlineMs: number) => Promise<Answer>>> = {
-    async "/predict"(request, deadlineMs) {
+  const posted: Readonly<Record<string, (request: IncomingMessage, deadline: Deadline) => Promise<Answer>>> = {
+    async "/predict"(request, deadline) {
+      admitting();
       const bytes = await bodyOf(request);
       const run = admitting();
       const body = parsed(bytes);
-      const text = await run.use(() => predict(run, body, { spec, metrics, log, deadlineMs }));
+      const text = await run.use(() => predict(run, body, { spec, metrics, log, deadline }));
       return { status: 200, body: text, headers: { "content-type": "application/json" } };
     },
-    async [`${model}/infer`](request, deadlineMs) {
+    async [`${model}/infer`](request, deadline) {
+      admitting();
       const body = await bodyOf(request);
       const run = admitting();
       const length = request.headers["inference-header-content-length"];
       const jsonLength = typeof length === "string" ? length : null;
       const { rows, ...made } = await run.use(() =>
-        inferV2(run, { body, jsonLength }, { job: options.job, mostRows: spec.max_rows, deadlineMs }),
+        inferV2(run, { body, jsonLength }, { job: options.job, mostRows: spec.max_rows, deadline }),
       );
       metrics.predicted("online", rows);
       return { status: 200, ...made };
@@ -185,6 +213,11 @@ export async function openHttpServer(options: HttpOptions): Promise<HttpServer> 
     const sinceMs = nowMs();
     const [path = ""] = (request.url ?? "").split("?");
     const route = routes.has(path) ? path : "other";
+    if (request.method === "POST" && isBehind()) {
+      metrics.answered(route, 503, 0);
+      response.writeHead(503, behind.headers).end(behind.body); // with as little work as can be
+      return;
+    }
     let made: Answer;
     try {
       made = await answer(request, route);
@@ -197,8 +230,14 @@ export async function openHttpServer(options: HttpOptions): Promise<HttpServer> 
 
   const listener = (request: IncomingMessage, response: ServerResponse): void => void handle(request, response);
   const limits = { headersTimeout: headersMs, requestTimeout: requestMs, connectionsCheckingInterval: 1000 };
-  const server: Server =
-    tls === undefined ? createServer(limits, listener) : createTlsServer({ ...limits, ...tls }, listener);
+  const secure = readTls && createTlsServer({ ...limits, ...(await readTls()) }, listener);
+  const server: Server = secure ?? createServer(limits, listener);
+  const renew = (): void => {
+    readTls?.()
+      .then((tls) => secure?.setSecureContext(tls))
+      .catch((error: unknown) => log.warn(`the certificate is used on: ${messageOf(error)}`));
+  };
+  const renewing = readTls && setInterval(renew, spec.poll);
   server.on("clientError", (_error, socket) => {
     socket.destroy();
   });
@@ -215,9 +254,10 @@ export async function openHttpServer(options: HttpOptions): Promise<HttpServer> 
   });
   const { address, port, family } = server.address() as AddressInfo;
   return {
-    url: `http${tls === undefined ? "" : "s"}://${family === "IPv6" ? `[${address}]` : address}:${port}`,
+    url: `http${secure === undefined ? "" : "s"}://${family === "IPv6" ? `[${address}]` : address}:${port}`,
     async drain() {
       isDraining = true;
+      clearInterval(renewing);
       const closed = new Promise((resolve) => {
         server.close(resolve);
       });
@@ -263,14 +303,13 @@ function send(
   { status, body, headers }: Answer,
   isLast: boolean,
 ): void {
-  const chunks = typeof body === "string" ? [Buffer.from(body)] : body;
-  const length = chunks.reduce((sum, chunk) => sum + chunk.length, 0);
-  // The rest of a body that was not read would be taken for the next request.
-  const isCut = !request.complete;
+  const bytes = typeof body === "string" ? body : Buffer.concat(body);
+  // Of a body that was not read, Node reads the rest before the next request: a large one is not worth that.
+  const isCut = !request.complete && !(Number(request.headers["content-length"]) <= smallBody);
   response.writeHead(status, {
     ...headers,
-    "content-length": length,
+    "content-length": Buffer.byteLength(bytes),
     ...((isCut || isLast) && { connection: "close" }),
   });
-  response.end(request.method === "HEAD" ? undefined : chunks.length === 1 ? chunks[0] : Buffer.concat(chunks));
+  response.end(request.method === "HEAD" ? undefined : bytes);
 }

@@ -6,6 +6,7 @@ import { elementTexts, MalformedAnswer, UnfitValue } from "../models/served/prot
 import { predictedColumns } from "../models/binding/contract.js";
 import { fieldsOf } from "../base/checks.js";
 import { BrokenTransfer } from "../base/http/http.js";
+import type { Deadline } from "./deadline.js";
 import { RequestError } from "./request-error.js";
 import { columnOfValues, type ServedColumn } from "./served-columns.js";
 import type { ServedModel, ServedRun } from "./served-run.js";
@@ -55,7 +56,7 @@ interface V2Answer {
 export async function inferV2(
   { scorer, batcher, plan }: ServedRun,
   request: V2Request,
-  { job, mostRows, deadlineMs }: { readonly job: string; readonly mostRows: number; readonly deadlineMs: number },
+  { job, mostRows, deadline }: { readonly job: string; readonly mostRows: number; readonly deadline: Deadline },
 ): Promise<V2Answer> {
   const { json, tensors } = tensorsIn(request);
   const rows = [...tensors.values()][0]?.dims[0] ?? 0;
@@ -80,7 +81,7 @@ export async function inferV2(
   const { output, at } = await batcher.score(
     columns,
     Array.from({ length: rows }, (_, row) => row),
-    deadlineMs,
+    deadline,
   );
 
   const binary: Uint8Array[] = [];

@@ -194,6 +194,7 @@ export function openNewIcebergTable(options: NewTableOptions): Sink {
       return sink.planTarget;
     },
     table: undefined,
+    openKeyedRows: () => Promise.resolve(undefined),
     get ledger() {
       // What is noted in the empty folder would be lost.
       return sink === empty ? { ...empty.ledger, create: () => Promise.reject(noTable(table)) } : sink.ledger;

@@ -1,4 +1,4 @@
-import type { ColumnType, OutputRows, RejectedRow, SpanOutput } from "../columns/types.js";
+import type { ColumnType, NamedColumn, OutputRows, RejectedRow, SpanOutput } from "../columns/types.js";
 import type { SpanProfile } from "../checks/profile/profile.js";
 import type { KeyCounts } from "../checks/rules/spec.js";
 import type {
@@ -91,6 +91,8 @@ export interface Sink extends AsyncDisposable {
    * any order; of those that are not finished, the newest first where the target knows it. Writes nothing.
    */
   history(request: HistoryRequest): Promise<readonly RecordedRun[]>;
+  /** Opens the rows of a published run by their keys; undefined: they are read from its files. */
+  openKeyedRows(plan: Plan, key: readonly string[]): Promise<KeyedRows | undefined>;
   /**
    * Removes what is stored of the runs of some params, all of which are over: first the mark that readers wait for, then
    * the rows. Stores a tombstone before any row goes, so that no attempt plans or finishes a run of these params. Rows
@@ -103,8 +105,6 @@ export interface Sink extends AsyncDisposable {
 export interface TargetTable {
   /** Offers the rows of the table with this name, as `RunSink.read` does. @throws JobError USAGE where there is none */
   read(table: string, key: readonly string[]): Promise<StoredTable>;
-  /** Reads the rows of some keys, as readers have them now. Not tried again for long. @throws Error */
-  lookUp(request: KeyRequest): Promise<FoundByKey>;
   /**
    * Deletes the rows of some keys from the table, and from the tables that keep its earlier rows. Safe to repeat.
    * @throws JobError NOT_ERASED while a run is open; USAGE for a key that is no value of its column
@@ -125,31 +125,21 @@ export interface TargetTable {
   rollBack(): Promise<RolledBack>;
 }
 
-/** Rows of a table that are looked for. */
-export interface KeyRequest {
-  readonly key: readonly string[];
-  /** Each is an object of JSON with the values of the key. */
-  readonly keys: readonly string[];
-  readonly columns: readonly string[];
-  /** Whether rows have the columns of `output.lineage`. */
-  readonly hasLineage: boolean;
+/** The rows of a published run by their keys, for requests that wait. */
+export interface KeyedRows extends AsyncDisposable {
+  /**
+   * Finds rows by their keys, which have no NULL. undefined: no published run has the row. Not tried again for long.
+   * @param keys the columns of the key @throws Error where they cannot be read
+   */
+  lookUp(keys: readonly NamedColumn[], rows: number): Promise<readonly (FoundRow | undefined)[]>;
 }
 
-/** Rows that were found by their keys. A table has another identity when another one takes its place. */
-export interface FoundByKey {
-  /** The table that has the name now. */
-  readonly table: string;
-  readonly rows: readonly {
-    /** Index of the key. */
-    readonly place: number;
-    /** The columns as an object of JSON. */
-    readonly row: string;
-    /** The table that it is in. */
-    readonly table: string;
-    /** null without lineage. */
-    readonly runId: string | null;
-    readonly modelSha256: string | null;
-  }[];
+/** A row of a published run. */
+export interface FoundRow {
+  /** Its columns as the members of an object of JSON. */
+  readonly members: string;
+  readonly runId: string;
+  readonly model: string;
 }
 
 /** How a run is opened. */

@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
 import { createBatcher } from "#src/serve/batcher.js";
+import { deadlineIn } from "#src/serve/deadline.js";
 import type { RowScorer } from "#src/serve/scorer.js";
 import { latch } from "../support/waiting.js";
 
@@ -26,7 +27,11 @@ test("a model is closed when it has scored the rows that nobody waits for any mo
     queue: 10,
     nowMs: () => performance.now(),
   });
-  const late = batcher.score(new Map(), [0], performance.now() + 50);
+  const late = batcher.score(
+    new Map(),
+    [0],
+    deadlineIn(50, () => performance.now()),
+  );
   await begun.promise;
   await expect(late).rejects.toMatchObject({ status: 504 });
   const closing = batcher[Symbol.asyncDispose]();

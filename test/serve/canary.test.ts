@@ -31,10 +31,12 @@ test("the challenger answers the same share of keys each time, and is compared w
   expect(share).toBeGreaterThan(0.1);
   expect(share).toBeLessThan(0.3);
   expect((await server.predict(rows)).map(({ source }) => source === "canary")).toEqual(isCanary);
+  const spelled = await server.predict(rows.map(({ id, x }) => ({ id: String(id), x })));
+  expect(spelled.map(({ source }) => source === "canary")).toEqual(isCanary);
   const canary = isCanary.indexOf(true);
   expect(await server.predict([{ id: canary }])).toMatchObject([{ score: canary, source: "batch" }]); // it has no x
   const text = await (await server.get("/metrics")).text();
-  const count = isCanary.filter(Boolean).length * 2;
+  const count = isCanary.filter(Boolean).length * 3;
   expect(text).toContain(`canary_difference_sum{batch_job="small",column="score"} ${count * 2}\n`);
   expect(text).toContain(`canary_difference_count{batch_job="small",column="score"} ${count}\n`);
   expect(text).not.toContain('column="id"');

@@ -2,6 +2,7 @@ import { spawnSync } from "node:child_process";
 import { type IncomingMessage, request } from "node:http";
 import { request as httpsRequest } from "node:https";
 import { connect } from "node:net";
+import type { TLSSocket } from "node:tls";
 import { once } from "node:events";
 import { join } from "node:path";
 import { expect, test } from "vitest";
@@ -116,7 +117,7 @@ test("a request whose deadline passes while it waits is answered 504, one that f
 });
 
 test("SIGTERM answers the requests that came, and ends with 143", async () => {
-  const server = await served({ batch: { rows: 100, wait: "3s" } });
+  const server = await served({ batch: { rows: 100, wait: "6s" } }); // a job has 5 s to stop
   const waiting = server.post("/predict", one);
   await until(async () => /queue_rows\{batch_job="small"\} 1\n/.test(await (await server.get("/metrics")).text()));
   const asked = request(`${server.url}/predict`, { method: "POST" });
@@ -256,14 +257,23 @@ test("bodies that come slowly, or are cut off, hold nothing up", async () => {
 
 const openssl = spawnSync("openssl", ["version"]).status === 0;
 
-test.skipIf(!openssl)("a server with a certificate answers over TLS only", async () => {
-  const certificate = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -subj /CN=localhost";
-  const files = ["-keyout", join(scratch.path, "key.pem"), "-out", join(scratch.path, "cert.pem")];
-  expect(spawnSync("openssl", [...certificate.split(" "), ...files]).status).toBe(0);
-  const server = await served({ tls: { cert: "cert.pem", key: "key.pem" } });
-  const asked = httpsRequest(`${server.url}/readyz`, { rejectUnauthorized: false }).end();
-  const [response] = (await once(asked, "response")) as [IncomingMessage];
-  response.resume();
-  expect([server.url.slice(0, 8), response.statusCode]).toEqual(["https://", 200]);
+test.skipIf(!openssl)("a server with a certificate answers over TLS only, and takes the next one", async () => {
+  const certify = (name: string): void => {
+    const certificate = `req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 1 -subj /CN=${name}`;
+    const files = ["-keyout", join(scratch.path, "key.pem"), "-out", join(scratch.path, "cert.pem")];
+    expect(spawnSync("openssl", [...certificate.split(" "), ...files]).status).toBe(0);
+  };
+  certify("localhost");
+  const server = await served({ tls: { cert: "cert.pem", key: "key.pem" }, poll: "50ms" });
+  const ask = async (): Promise<readonly unknown[]> => {
+    const asked = httpsRequest(`${server.url}/readyz`, { rejectUnauthorized: false, agent: false }).end();
+    const [response] = (await once(asked, "response")) as [IncomingMessage];
+    response.resume();
+    return [response.statusCode, (response.socket as TLSSocket).getPeerCertificate().subject.CN];
+  };
+  expect(server.url).toMatch(/^https:/);
+  expect(await ask()).toEqual([200, "localhost"]);
+  certify("renewed");
+  await until(async () => (await ask())[1] === "renewed", 50);
   await expect(fetch(`${server.url.replace("https", "http")}/readyz`)).rejects.toThrow();
 });

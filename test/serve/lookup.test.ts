@@ -1,5 +1,5 @@
 import { join } from "node:path";
-import { expect, test } from "vitest";
+import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { expectEnd, projectFolder, runHere } from "../support/cli.js";
 import { eighthsJob } from "../support/faulty.js";
 import { scratch, type SpecOverrides } from "../support/job.js";
@@ -7,7 +7,9 @@ import { lastJson, nightlyJob, type Nights, nightsInTable } from "../support/nig
 import { outputRows } from "../support/output.js";
 import { writeRows } from "../support/parquet.js";
 import { usePostgres } from "../support/postgres.js";
-import { jsonRows, startServing } from "../support/serve.js";
+import { missing as redisMissing, type RedisServer, skipped as redisSkipped, startRedis } from "../support/redis.js";
+import { jsonRows, type Served, startServing } from "../support/serve.js";
+import { tcpProxy } from "../support/tcp-proxy.js";
 import { until } from "../support/waiting.js";
 
 const postgres = usePostgres();
@@ -62,7 +64,105 @@ test("rows that do not fit in memory are refused with the memory that they need"
   ]);
 });
 
+describe(`rows in Redis${redisSkipped}`, () => {
+  if (redisMissing !== undefined) {
+    test.skip("no server");
+    return;
+  }
+  let redis: RedisServer;
+  beforeAll(async () => {
+    redis = await startRedis();
+  });
+  afterAll(async () => {
+    await redis[Symbol.asyncDispose]();
+  });
+  beforeEach(async () => {
+    await redis.ask("FLUSHALL");
+  });
+
+  const published = async (url: string, more: object = {}): Promise<Nights> => {
+    const redisSpec = { url, key: ["id"], columns: ["score"], ttl: "1d", ...more };
+    const nights = await nightlyJob(scratch.path, { ...(await few()), publish: { redis: redisSpec } });
+    await publish(nights, "2026-11-20");
+    return nights;
+  };
+  const rowKey = async (id: number): Promise<string> =>
+    `diabetes-mlp:${String(await redis.ask("GET", "diabetes-mlp:current"))}:${id}`;
+  const sources = async (server: Served, ids: readonly number[]): Promise<unknown[]> =>
+    (await server.predict(await Promise.all(ids.map(rowOf)))).map(({ id, source }) => [id, source]);
+
+  test("rows of the run that is served are found, those that expired, or are of a run that is not current, are scored", async () => {
+    const nights = await published(redis.url);
+    const server = await startServing(nights.spec);
+    const served = await server.predict(['{"id":7}', await rowOf(300), '{"id":99}']);
+    const batch = new Map(
+      (await outputRows(nights.folder("2026-11-20"))).map((row) => [Number(row["id"]), row["score"]]),
+    );
+    expect(served.map(({ id, source }) => [id, source])).toEqual([
+      [7, "batch"],
+      [300, "online"],
+      [99, "batch"],
+    ]);
+    expect([7, 99].map((id) => batch.get(id))).toEqual(
+      [served[0], served[2]].map((row) => Math.fround(Number(row?.["score"]))),
+    );
+
+    // What Redis has is what is answered: its files are not held.
+    await redis.ask("SET", await rowKey(7), '{"score":-5}');
+    expect(await server.predict(['{"id":7}'])).toMatchObject([{ id: 7, score: -5, source: "batch" }]);
+    await redis.ask("DEL", await rowKey(8));
+    expect(await sources(server, [7, 8])).toEqual([
+      [7, "batch"],
+      [8, "online"],
+    ]);
+    await redis.ask("SET", "diabetes-mlp:current", "diabetes-mlp-0123456789ab");
+    expect(await sources(server, [7, 9])).toEqual([
+      [7, "online"],
+      [9, "online"],
+    ]);
+  });
+
+  test("while Redis is away, or silent, rows are scored with one warning, and found when it is back", async () => {
+    await using proxy = await tcpProxy(redis.port);
+    const nights = await published(`redis://127.0.0.1:${proxy.port}`);
+    const server = await startServing(nights.spec);
+    expect(await sources(server, [7])).toEqual([[7, "batch"]]);
+    proxy.arm("stall", () => true);
+    expect((await server.post("/predict", '{"rows":[{"id":7}]}', { "x-timeout-ms": "100" })).status).toBe(504);
+    expect(await sources(server, [7])).toEqual([[7, "online"]]);
+    await until(async () => String(await sources(server, [7])) === "7,batch", 50);
+
+    await redis.kill();
+    for (let request = 0; request < 20; request += 1) {
+      expect(await sources(server, [7])).toEqual([[7, "online"]]);
+    }
+    expect(server.stderr().match(/looking rows up in Redis at/g)).toHaveLength(1);
+    await redis.start();
+    await expectEnd(nights.night("run", "2026-11-20"), 0); // writes them again
+    await until(async () => String(await sources(server, [7])) === "7,batch", 50);
+  });
+
+  test("another key, or other columns, than those that are answered leaves the rows where they are", async () => {
+    const nights = await published(redis.url, { columns: ["id"] });
+    const server = await startServing(nights.spec);
+    await redis.ask("FLUSHALL");
+    expect(await sources(server, [7])).toEqual([[7, "batch"]]);
+  });
+});
+
 postgres.describe("rows in Postgres", () => {
+  test("a deadline holds while the table is asked", async () => {
+    const database = await postgres.server().createDatabase();
+    const nights = await nightsInTable(scratch.path, database, "replace", await few());
+    await publish(nights, "2026-11-20");
+    const server = await startServing(nights.spec);
+    await database.query("BEGIN; LOCK TABLE scores.predictions");
+    const late = await server.post("/predict", '{"rows":[{"id":7}]}', { "x-timeout-ms": "100" });
+    expect(late.status).toBe(504);
+    await database.query("COMMIT");
+    expect(await server.predict(['{"id":7}'])).toMatchObject([{ source: "batch" }]);
+  });
+
   test("a table with rows of several runs is refused without lineage", async () => {
     const database = await postgres.server().createDatabase();
     for (const [mode, output, code] of [

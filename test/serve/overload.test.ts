@@ -1,8 +1,10 @@
 import { readFile } from "node:fs/promises";
 import { expect, test } from "vitest";
 import { expectEnd, runHere } from "../support/cli.js";
+import { eighthsJob } from "../support/faulty.js";
 import { scratch, writeSpec } from "../support/job.js";
 import { startServing } from "../support/serve.js";
+import { until } from "../support/waiting.js";
 import { torture } from "../support/torture.js";
 import { fixtureNamed } from "../support/world.js";
 
@@ -49,3 +51,22 @@ test(
   },
   (seconds + 60) * 1000,
 );
+
+test("requests that come faster than they can be read are refused, also where no row waits for the model", async () => {
+  const spec = await eighthsJob(10, { serve: { port: 0, queue: 100_000 } });
+  await expectEnd(runHere(["run", spec]), 0);
+  const server = await startServing(spec);
+  const body = JSON.stringify({ rows: [{ id: 1, x: 1.5 }] });
+  const statuses = new Set<number>();
+  const endMs = performance.now() + 4000;
+  const lane = async (): Promise<void> => {
+    while (performance.now() < endMs) {
+      const response = await server.post("/predict", body);
+      await response.arrayBuffer();
+      statuses.add(response.status);
+    }
+  };
+  await Promise.all(Array.from({ length: 600 }, lane));
+  expect(statuses).toEqual(new Set([200, 503]));
+  await until(async () => (await server.post("/predict", body)).status === 200, 50);
+}, 60_000);

@@ -1,5 +1,6 @@
 import { expect, test } from "vitest";
 import { serve as serveSpec } from "#src/job/jobfile/serve-spec.js";
+import { deadlineIn } from "#src/serve/deadline.js";
 import { createServeMetrics } from "#src/serve/metrics.js";
 import { predict } from "#src/serve/predict.js";
 import { columnOfValues } from "#src/serve/served-columns.js";
@@ -24,7 +25,7 @@ async function ask(lookUp: () => Promise<unknown>): Promise<{ readonly text: str
   const text = await predict(
     run,
     { rows: [{ id: 1 }] },
-    { spec, metrics, log, deadlineMs: Number.POSITIVE_INFINITY },
+    { spec, metrics, log, deadline: deadlineIn(undefined, () => 0) },
   ).catch((error: unknown) => String(error));
   return { text, warnings };
 }

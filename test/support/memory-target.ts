@@ -287,6 +287,7 @@ export function memoryTarget() {
     planTarget: { kind: "memory", shelf: ["a", 1] },
     ledger,
     table: undefined,
+    openKeyedRows: async () => undefined,
     rehearse: async () => [],
     makePlace: async () => undefined,
     find: async (base, number) =>

@@ -29,8 +29,12 @@ interface ServeCommandOptions extends JobOptions, LogOptions {
   readonly port?: number;
 }
 
+/** So long requests are answered after a signal: with the 5 s of `deploy/kubernetes/serve`, less than Kubernetes' 30 s. */
+const drainMs = 20_000;
+
 async function serveJob(path: string, options: ServeCommandOptions, io: SafeIo): Promise<void> {
-  using stop = abortOnSignals(io, options, { kept: "open requests are answered", hint: "start it again" });
+  const stopText = { kept: "open requests are answered", hint: "start it again" };
+  using stop = abortOnSignals(io, options, stopText, drainMs + 4000);
   const log = createLog(io.stderr, options);
   const loaded = await readSpec(path, options, { standIns: "all" });
   refuseChain(loaded, "serving", "serve a job that scores whole tables");
@@ -42,6 +46,7 @@ async function serveJob(path: string, options: ServeCommandOptions, io: SafeIo):
     ...(await secretsOf(loaded, dirname(resolve(path)))),
     program: { name: "infer-batch", version: programVersion },
     log,
+    drainMs,
     signal: stop.signal,
     nowMs: () => performance.now(),
     sleep: (ms) => interruptibleSleep(ms, stop.signal),
@@ -72,12 +77,16 @@ async function lastPublished(
   return runs.find(({ runId }) => runId === shown?.runId)?.plan;
 }
 
-async function secretsOf({ spec, where }: LoadedSpec, folder: string): Promise<Pick<ServeOptions, "token" | "tls">> {
+async function secretsOf(
+  { spec, where }: LoadedSpec,
+  folder: string,
+): Promise<Pick<ServeOptions, "token" | "readTls">> {
   const { token, tls } = spec.serve;
   const read = (name: "cert" | "key"): Promise<string> =>
     readPem(tls?.[name] ?? "", { folder, key: where(["serve", "tls", name]) });
+  const readTls = async () => ({ cert: await read("cert"), key: await read("key") });
   return {
     token: await readSecret(token, { folder, key: where(["serve", "token"]) }),
-    tls: tls && { cert: await read("cert"), key: await read("key") },
+    readTls: tls && readTls,
   };
 }

@@ -142,7 +142,7 @@ function numberText(value: number): string {
 /** What JSON.parse would not keep: numbers that JSON lacks, and integers of more digits than a number has. */
 const tokens = /"(?:[^"\\]|\\.)*"|-?Infinity|NaN|-?\d{16,}(?![\d.eE])|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
 const asText = /^(?:-?Infinity|NaN|-?\d{16,})$/;
-const needsText = /NaN|Infinity|\d{16}/;
+const needsText = /NaN|Infinity|(?<![\d.])\d{16,}(?![\d.eE])/;
 
 function parseExactJson(text: string): unknown {
   return JSON.parse(

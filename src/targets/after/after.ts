@@ -3,7 +3,7 @@ import { shellWord } from "../../base/texts.js";
 import { replacedBy } from "../../run/lifecycle/published-run.js";
 import { paramTexts, splitRunId } from "../../run/plan/identity.js";
 import type { Plan, RunId } from "../../run/plan/plan.js";
-import type { RunSink, Sink } from "../target.js";
+import type { KeyedRows, RunSink, Sink } from "../target.js";
 
 /**
  * Where the rows of a run go, too, after it is published at its target. It is never part of what is exactly once: it may
@@ -22,6 +22,11 @@ export interface After {
    * @throws JobError NETWORK (75) for what passes, PERMISSION or USAGE (64) for what does not
    */
   publish(run: RunSink, isShown: () => Promise<boolean | undefined>): Promise<void>;
+  /**
+   * Opens the rows of a published run by their keys, of which none is found while the place is away; undefined: it has
+   * another key, or other columns.
+   */
+  openKeyedRows(plan: Plan, key: readonly string[]): Promise<KeyedRows | undefined>;
 }
 
 /** A target whose runs are published elsewhere, too, each time that they are finished, and when one is rolled back. */
@@ -80,6 +85,7 @@ export function publishingAfter(sink: Sink, after: After, warn: (message: string
         },
       };
     },
+    openKeyedRows: async (plan, key) => (await after.openKeyedRows(plan, key)) ?? (await sink.openKeyedRows(plan, key)),
     table: table && {
       ...table,
       async erase(request) {

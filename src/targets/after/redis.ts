@@ -1,4 +1,6 @@
 import { randomUUID } from "node:crypto";
+import type { ColumnType, NamedColumn } from "../../columns/types.js";
+import { jsonOf } from "../../columns/value-text.js";
 import type { KeyedColumns, KeyValues } from "../../duckdb/key-values.js";
 import {
   errnoOf,
@@ -11,7 +13,7 @@ import {
 import { type RetryTools, type RetryVerdict, tryAgain } from "../../base/retry.js";
 import { isRedisUrl, type RedisSpec } from "../../job/jobfile/publish-spec.js";
 import { hideCredentials } from "../../job/jobfile/secrets.js";
-import { outputColumns } from "../../models/binding/contract.js";
+import { outputColumns, scoredColumns } from "../../models/binding/contract.js";
 import { logicalDateOf } from "../../run/lifecycle/published-run.js";
 import { isDateText, splitRunId } from "../../run/plan/identity.js";
 import type { Plan, RunId } from "../../run/plan/plan.js";
@@ -96,6 +98,8 @@ export function openRedis({
   const place = `Redis at ${server}`;
   const current = `${prefix}:current`;
   const newestKey = `${prefix}:{${current}}:newest`;
+  const progressOf = (runId: RunId): string => `${prefix}:{${current}}:${runId}`;
+  const ownColumns = JSON.stringify([key, columns]);
 
   const named = ({ contract, runId }: Plan): KeyedColumns => {
     const all = outputColumns(contract);
@@ -152,9 +156,9 @@ export function openRedis({
   /** Returns when `P:current` is to expire. */
   const writeRows = async (servers: Servers, run: RunSink, advanced: () => void): Promise<number> => {
     const { plan } = run;
-    const progressKey = `${prefix}:{${current}}:${plan.runId}`;
+    const progressKey = progressOf(plan.runId);
     const now = Number(((await servers.ask("TIME")) as string[])[0]);
-    const own = { servers: await servers.readIds(), columns: JSON.stringify([key, columns]) };
+    const own = { servers: await servers.readIds(), columns: ownColumns };
     const stored = JSON.parse(((await servers.ask("GET", progressKey)) as string | null) ?? "null") as Progress | null;
     const goesOn = stored?.servers === own.servers && stored.columns === own.columns && stored.until - now > ttl / 2;
     const progress = goesOn ? stored : { files: 0, isWhole: false, until: now + ttl };
@@ -220,6 +224,120 @@ export function openRedis({
         }
       });
     },
+    async openKeyedRows({ contract, runId, model }, wanted) {
+      const scored = scoredColumns(contract);
+      const ofKey = key.map((name) => scored.find((column) => column.name === name));
+      const own = new Set([...key, ...columns]);
+      const isWhole = own.size === scored.length && scored.every(({ name }) => own.has(name));
+      const isNamed = key.length === wanted.length && key.every((name) => wanted.includes(name));
+      if (!isWhole || !isNamed || !ofKey.every((column) => column !== undefined && hasPlainText(column.type))) {
+        info(`rows are not looked up in ${place}: publish.redis has another key, or other columns`);
+        return undefined;
+      }
+      const stored = new Set(columns);
+      const reader = await openReader(async () => await connect(await login(), current), place, retry);
+      return {
+        async lookUp(keys, rows) {
+          const inOrder = key.map((name) => keys.find((column) => column.name === name) as NamedColumn);
+          const names = Array.from({ length: rows }, (_, row) => `${prefix}:${runId}:${keyText(inOrder, row)}`);
+          const [shown, progressText, ...values] = await reader.get([current, progressOf(runId), ...names]);
+          const progress = JSON.parse(progressText ?? "null") as Progress | null;
+          const isCurrent = shown === runId && progress?.columns === ownColumns;
+          return names.map((_, row) => {
+            const value = isCurrent ? values[row] : undefined;
+            const members = inOrder
+              .filter(({ name }) => !stored.has(name))
+              .map(({ name, type, column }) => `${JSON.stringify(name)}:${jsonOf(type, column, row)}`);
+            return typeof value === "string"
+              ? { members: [...members, value.slice(1, -1)].join(","), runId, model: model.sha256 }
+              : undefined;
+          });
+        },
+        [Symbol.asyncDispose]: () => reader[Symbol.asyncDispose](),
+      };
+    },
+  };
+}
+
+/** Whether DuckDB writes values of a type as `jsonOf` does. */
+function hasPlainText(type: ColumnType): boolean {
+  return typeof type === "string" && /^(u?int\d+|utf8|bool|date32|uuid)$/.test(type);
+}
+
+/** A key as `keyedFiles` writes it. */
+function keyText(key: readonly NamedColumn[], row: number): string {
+  const texts = key.map(({ type, column }) => {
+    const json = jsonOf(type, column, row);
+    return json.startsWith('"') ? (JSON.parse(json) as string) : json;
+  });
+  return texts.length === 1
+    ? (texts[0] ?? "")
+    : texts.map((text) => text.replaceAll("%", "%25").replaceAll(":", "%3A")).join(":");
+}
+
+/** Reads values for requests that wait. */
+interface Reader extends AsyncDisposable {
+  /** Never fails: where there is no connection, or no answer in time, no key has a value. */
+  get(keys: readonly string[]): Promise<readonly (string | null)[]>;
+}
+
+/** How long a request waits for values. */
+const lookUpMs = 500;
+/** How long no other connection is opened after one that failed. */
+const reconnectMs = 1000;
+const warnedEachMs = 60_000;
+
+/** Opens a connection, and another one after it was lost, which no request waits for. */
+async function openReader(
+  open: () => Promise<Servers>,
+  place: string,
+  { nowMs, warn }: Pick<RetryTools, "nowMs" | "warn">,
+): Promise<Reader> {
+  let servers: Servers | undefined;
+  let [triedMs, warnedMs] = [Number.NEGATIVE_INFINITY, Number.NEGATIVE_INFINITY];
+  const fail = (error: unknown): void => {
+    servers?.[Symbol.dispose]();
+    servers = undefined;
+    if (nowMs() - warnedMs >= warnedEachMs) {
+      warnedMs = nowMs();
+      warn(`looking rows up in ${place}: ${foundIn(error)}; they are scored meanwhile`);
+    }
+  };
+  const reopen = async (): Promise<void> => {
+    triedMs = nowMs();
+    try {
+      servers = await open();
+    } catch (error) {
+      fail(error);
+    }
+  };
+  let opening: Promise<void> | undefined = reopen();
+  await opening;
+  opening = undefined;
+  return {
+    async get(keys) {
+      const asked = servers;
+      if (asked === undefined) {
+        if (opening === undefined && nowMs() - triedMs >= reconnectMs) {
+          opening = reopen().finally(() => {
+            opening = undefined;
+          });
+        }
+        return [];
+      }
+      try {
+        return await asked.get(keys);
+      } catch (error) {
+        if (servers === asked) {
+          fail(error);
+        }
+        return [];
+      }
+    },
+    async [Symbol.asyncDispose]() {
+      await opening;
+      servers?.[Symbol.dispose]();
+    },
   };
 }
 
@@ -263,6 +381,8 @@ interface Servers extends Disposable {
   /** Names them as long as none is restarted or replaced. */
   readIds(): Promise<string>;
   ask(...command: Command): Promise<unknown>;
+  /** Reads the values of keys, each of its server. @throws CallError if there is no answer soon */
+  get(keys: readonly string[]): Promise<(string | null)[]>;
   /** Sends commands whose second words are keys, each server its own. @throws if one of them fails */
   send(commands: readonly Command[]): Promise<void>;
 }
@@ -300,6 +420,10 @@ async function connect({ url, password, ca }: RedisLogin, current: string): Prom
         return infos.map((info) => /run_id:(\w+)/.exec(String(info))?.[1] ?? "").join();
       },
       ask: async (...command) => await answered(clientOf(current).sendCommand(command)),
+      async get(keys) {
+        const values = keys.map((name) => clientOf(name).sendCommand(["GET", name]));
+        return (await answered(Promise.all(values), lookUpMs)) as (string | null)[];
+      },
       async send(commands) {
         const pipelines = new Map(clients.map((client) => [client, client.multi()]));
         for (const command of commands) {
@@ -371,10 +495,10 @@ class CallError extends Error {}
 /** A server that is silent for so long does not answer any more. */
 const silenceMs = 60_000;
 
-async function answered<T>(call: Promise<T>): Promise<T> {
+async function answered<T>(call: Promise<T>, mostMs = silenceMs): Promise<T> {
   let timer: NodeJS.Timeout | undefined;
   const silence = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new Error(`no answer for ${silenceMs / 1000} s`)), silenceMs);
+    timer = setTimeout(() => reject(new Error(`no answer for ${mostMs / 1000} s`)), mostMs);
   });
   try {
     return await Promise.race([call, silence]);
@@ -404,6 +528,14 @@ const permanent: readonly (readonly [(reply: string, errno: string) => boolean, 
   ],
 ];
 
+function causeOf({ cause }: CallError): unknown {
+  return (cause as { errors?: readonly Error[] }).errors?.[0] ?? cause;
+}
+
+function foundIn(error: unknown): string {
+  return hideCredentials(messageOf(error instanceof CallError ? causeOf(error) : error) || "no answer");
+}
+
 function judge(doing: string, error: unknown): RetryVerdict {
   if (error instanceof PassingError) {
     return { kind: "again", found: error.message };
@@ -411,8 +543,8 @@ function judge(doing: string, error: unknown): RetryVerdict {
   if (!(error instanceof CallError)) {
     return { kind: "end", error };
   }
-  const cause = (error.cause as { errors?: readonly Error[] }).errors?.[0] ?? error.cause;
-  const found = hideCredentials(messageOf(cause) || "no answer");
+  const cause = causeOf(error);
+  const found = foundIn(error);
   const [, code, hint] = permanent.find(([isIt]) => isIt(found, errnoOf(cause) ?? "")) ?? [];
   return code === undefined || hint === undefined
     ? { kind: "again", found }

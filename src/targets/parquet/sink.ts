@@ -75,6 +75,7 @@ export function openParquetSink(options: ParquetSinkOptions): Sink {
     planTarget: { kind: "parquet", uri: options.uri },
     ledger: openLedger(store, folder),
     table: undefined,
+    openKeyedRows: () => Promise.resolve(undefined),
     find: (base, number) =>
       number === undefined
         ? findPlan(store, folder, base)

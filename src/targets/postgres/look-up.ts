@@ -1,8 +1,77 @@
-import type { FoundByKey, KeyRequest } from "../target.js";
-import type { RunTools } from "./modes/mode.js";
+import { jsonOf } from "../../columns/value-text.js";
+import { scoredColumns } from "../../models/binding/contract.js";
+import type { Plan } from "../../run/plan/plan.js";
+import type { FoundRow, KeyedRows } from "../target.js";
+import { retriedRead, type RunTools } from "./modes/mode.js";
+import { publishedRuns } from "./past-runs.js";
 import { quoteName, quoteTable, showTable } from "./table.js";
 
-interface FoundRow {
+/**
+ * Looks keys up in the table, as readers have it now. Rows of runs that are not published count as missing, and so do those
+ * of a table that came later, and of a key that comes twice.
+ */
+export async function openKeyedRows(tools: RunTools, plan: Plan, key: readonly string[]): Promise<KeyedRows> {
+  const { name, spec } = tools;
+  const request = {
+    key,
+    columns: scoredColumns(plan.contract).map((column) => column.name),
+    hasLineage: plan.contract.lineage === true,
+  };
+  const { table: own } = await readRows(tools, request, []);
+  const runs =
+    spec.mode === "append"
+      ? [plan]
+      : await retriedRead(tools, `reading ${showTable(name)}`, [], (session) => publishedRuns(session, tools));
+  const published = new Set<string>(runs.map(({ runId }) => runId));
+  return {
+    async lookUp(keys, rows) {
+      const texts = Array.from({ length: rows }, (_, row) => {
+        const members = keys.map(
+          (column) => `${JSON.stringify(column.name)}:${jsonOf(column.type, column.column, row)}`,
+        );
+        return `{${members.join(",")}}`;
+      });
+      const found: (FoundRow | undefined)[] = texts.map(() => undefined);
+      const places = new Set<number>();
+      for (const { place, row, table: inIt, runId, modelSha256 } of (await readRows(tools, request, texts)).rows) {
+        if (runId === null ? inIt === own : published.has(runId)) {
+          found[place] = places.has(place)
+            ? undefined
+            : { members: row.slice(1, -1), runId: runId ?? plan.runId, model: modelSha256 ?? plan.model.sha256 };
+          places.add(place);
+        }
+      }
+      return found;
+    },
+    [Symbol.asyncDispose]: () => Promise.resolve(),
+  };
+}
+
+interface KeyRequest {
+  readonly key: readonly string[];
+  readonly columns: readonly string[];
+  /** Whether rows have the columns of `output.lineage`. */
+  readonly hasLineage: boolean;
+}
+
+/** Rows that were found by their keys. A table has another identity when another one takes its place. */
+interface FoundByKey {
+  /** The table that has the name now. */
+  readonly table: string;
+  readonly rows: readonly {
+    /** Index of the key. */
+    readonly place: number;
+    /** The columns as an object of JSON. */
+    readonly row: string;
+    /** The table that it is in. */
+    readonly table: string;
+    /** null without lineage. */
+    readonly runId: string | null;
+    readonly modelSha256: string | null;
+  }[];
+}
+
+interface StoredRow {
   /** null: no row was found. */
   readonly place: string | null;
   readonly row: string | null;
@@ -12,10 +81,11 @@ interface FoundRow {
   readonly table_now: string | null;
 }
 
-/** Reads the rows of some keys in one statement. @throws errors of the driver: who asks waits for the answer */
-export async function lookUpRows(
+/** Reads the rows of some keys, objects of JSON, in one statement. @throws errors of the driver: who asks waits for the answer */
+async function readRows(
   { name, connections }: RunTools,
-  { key, keys, columns, hasLineage }: KeyRequest,
+  { key, columns, hasLineage }: KeyRequest,
+  keys: readonly string[],
 ): Promise<FoundByKey> {
   const table = quoteTable(name);
   const isSame = key.map((column) => `t.${quoteName(column)} = k.${quoteName(column)}`).join(" AND ");
@@ -28,8 +98,8 @@ export async function lookUpRows(
     CROSS JOIN LATERAL jsonb_populate_record(NULL::${table}, e.key) AS k
     JOIN ${table} t ON ${isSame}) f ON true`;
   const query = { text, values: [`[${keys.join(",")}]`, table] };
-  const read = (): Promise<FoundRow[]> =>
-    connections.use(async (session) => (await session.query<FoundRow>(query)).rows, { silentSeconds: lookUpSeconds });
+  const read = (): Promise<StoredRow[]> =>
+    connections.use(async (session) => (await session.query<StoredRow>(query)).rows, { silentSeconds: lookUpSeconds });
   const rows = await read().catch(read); // a connection may have died since it was used, or the table may have been swapped
   return {
     table: rows[0]?.table_now ?? showTable(name),

@@ -34,7 +34,7 @@ import { replaceMode, rollBack } from "./modes/replace.js";
 import { onceEach } from "../../base/once-each.js";
 import { pruneRuns, publishedProfile, publishedRuns, readHistory } from "./past-runs.js";
 import { createRun, rehearse, rehearsePlanned } from "./new-run.js";
-import { lookUpRows } from "./look-up.js";
+import { openKeyedRows } from "./look-up.js";
 import { readPublishedRows, readTable } from "./read-rows.js";
 import { eraseRows } from "./erase-rows.js";
 import { createOfRun, openRun } from "./run.js";
@@ -86,9 +86,9 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
       ),
     readPublished: (request) => readPublishedRows(tools, request),
     prune: (request) => pruneRuns(tools, request),
+    openKeyedRows: (plan, key) => openKeyedRows(tools, plan, key),
     table: {
       read: (table, key) => readTable(tools, table, key),
-      lookUp: (request) => lookUpRows(tools, request),
       erase: (request) => eraseRows(tools, request),
       async prunePrevious(choose, dryRun) {
         const all = await retriedRead<readonly PreviousTable[]>(tools, doing, [], (session) =>
