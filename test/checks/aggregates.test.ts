@@ -12,7 +12,6 @@ import { type ColumnProfile, profileColumn } from "#src/checks/profile/column.js
 
 const { NaN: nan, POSITIVE_INFINITY: inf, NEGATIVE_INFINITY: minusInf } = Number;
 
-/** The profile of numbers, of which null is NULL. */
 function profileOf(values: readonly (number | null)[]): ColumnProfile {
   const data = new Float64Array(values.map((value) => value ?? 0));
   const valid = Uint8Array.from(values, (value) => (value === null ? 0 : 1));

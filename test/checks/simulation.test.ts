@@ -22,7 +22,6 @@ async function simulated(...options: readonly string[]): Promise<readonly Report
   return JSON.parse(stdout) as readonly Report[];
 }
 
-/** INFER_BATCH_TORTURE=1: a year of every shape. */
 const shapes = torture
   ? ["weekly", "month-end", "growth", "campaign", "200 rows", "0.1 % positives", "probabilities"]
   : ["0.1 % positives"];

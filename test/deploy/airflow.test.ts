@@ -13,10 +13,7 @@ import { facetOf, parseEvent } from "../support/openlineage.js";
 import { pythonToolsOfTorture } from "../support/python-tools.js";
 import { scheduledJob } from "../support/scheduled-job.js";
 
-/**
- * What airflow_run.py tells of a task. `found`: what infer-batch has printed last; `lineage_ids`: what Airflow's
- * OpenLineage provider calls each try.
- */
+/** Of airflow_run.py. `found`: what infer-batch has printed last; `lineage_ids`: OpenLineage's name of each try. */
 const result = z.object({
   dag: z.string(),
   day: z.int().nullable(),

@@ -136,7 +136,6 @@ test.each([{}, { SCHEDULED_TIME: "" }, { SCHEDULED_TIME: "2026-13-45" }])(
   },
 );
 
-/** Carries out what a container does, with a program that only says how it is called. */
 function start(env: Readonly<Record<string, string>>): { status: number | null; ds: string | undefined; said: string } {
   const [program = "", ...args] = definition.containerProperties.command;
   const shown = args.map((arg) => arg.replace("exec infer-batch", 'printf "%s\\n"'));

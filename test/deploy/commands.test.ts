@@ -7,7 +7,6 @@ import { commandLines, deployFiles, deployText, finalCodes, knownCodes, retriedC
 
 const program = await createProgram(process);
 
-/** Has commander read a command line; carries nothing out. @throws Error for what it does not know */
 function check(words: readonly string[]): void {
   const [name, ...args] = words;
   if (name === "--help") {

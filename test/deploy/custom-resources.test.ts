@@ -38,7 +38,6 @@ function strict(schema: unknown): unknown {
   return typeof inner["properties"] === "object" && !isOpen ? { ...inner, additionalProperties: false } : inner;
 }
 
-/** What the schema that comes with a Go module says of a resource. */
 function faultsOf(name: keyof typeof modules, { apiVersion, kind, ...rest }: Resource): unknown[] {
   const { module, crds } = modules[name];
   const { stdout } = spawnSync("go", ["mod", "download", "-json", module], { encoding: "utf8" });

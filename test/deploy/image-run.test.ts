@@ -56,7 +56,6 @@ interface Ended {
   readonly said: string;
 }
 
-/** Runs a command as the image's first process. `onSaid` is told of all that it has said, whenever there is more. */
 async function runInImage(
   { jobs, log }: Container,
   args: readonly string[],
@@ -107,7 +106,6 @@ const job = {
   output: { columns: ["customer_id"], parquet: { path: "out" } },
 };
 
-/** The example, in a folder that the image's user may write to. */
 async function container(): Promise<Container & AsyncDisposable> {
   const scratch = await scratchFolder();
   await chmod(scratch.path, 0o755);

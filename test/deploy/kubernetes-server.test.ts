@@ -20,7 +20,6 @@ import { until } from "../support/waiting.js";
 const programs = process.env["INFER_BATCH_KUBERNETES"] ?? cacheFolder("kubernetes-v1.34.1");
 const env = { ...process.env, PATH: [programs, process.env["PATH"]].join(delimiter) };
 
-/** Why no control plane can be started here. */
 function whatKubernetesLacks(): string | undefined {
   const missing = ["etcd", "kube-apiserver", "kube-controller-manager"].filter(
     (name) => !existsSync(join(programs, name)),
@@ -33,18 +32,12 @@ function whatKubernetesLacks(): string | undefined {
 
 /** Kubernetes without machines: Jobs make pods, which never start. A test sets the state of each. */
 interface Kubernetes extends AsyncDisposable {
-  /** @throws Error with what kubectl said */
   kubectl(args: readonly string[]): string;
-  /**
-   * Reads from the server's API: a `kubectl` for each look would take a tenth of a second of processor time.
-   * @param path such as `/apis/batch/v1/namespaces/default/jobs`
-   * @throws Error with the server's answer, unless its status is 200
-   */
+  /** Reads from the server's API: `kubectl` would take a tenth of a second of processor time for each look. */
   get(path: string): Promise<unknown>;
 }
 
 const token = "secret";
-/** Between two looks at the server. */
 const lookMs = 100;
 
 async function startKubernetes(): Promise<Kubernetes> {
@@ -185,7 +178,6 @@ const pods = z.object({
 const jobsPath = "/apis/batch/v1/namespaces/default/jobs";
 const jobs = z.object({ items: z.array(z.object({ metadata: z.object({ name: z.string() }) })) });
 
-/** What became of a Job, by what Kubernetes says of it and of its first worker's pods. */
 type Became = "Job failed" | "index failed" | "tried again" | "tried again, not counted";
 
 describe.skipIf(missing !== undefined)(

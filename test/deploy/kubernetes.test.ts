@@ -143,7 +143,6 @@ describe("the manifests", () => {
   });
 });
 
-/** Carries it out with a program that only says how it is called. */
 async function start(given: NodeJS.ProcessEnv): Promise<{ code: number | null; said: string; why: string }> {
   await using own = await scratchFolder();
   const bin = join(own.path, "bin");

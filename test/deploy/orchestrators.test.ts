@@ -14,14 +14,12 @@ const dagster = pythonToolsOfTorture("dagster", ["dagster==1.13.28"]);
 const prefect = pythonToolsOfTorture("prefect", ["prefect==3.9.1"]);
 const days = ["2026-01-01", "2026-01-02", "2026-01-03", "2026-01-04"];
 
-/** What a program says and ends with. */
 async function start(program: string, args: readonly string[], env: NodeJS.ProcessEnv): Promise<[number, string]> {
   const child = spawn(program, args, { cwd: scratch.path, env, stdio: ["ignore", "pipe", "pipe"], timeout: 590_000 });
   const [stdout, stderr, [code]] = await Promise.all([text(child.stdout), text(child.stderr), once(child, "close")]);
   return [Number(code), stdout + stderr];
 }
 
-/** The recipe with tries that follow each other at once, as a module in the scratch folder. */
 async function writeRecipe(path: string, delay: string): Promise<void> {
   const recipe = deployText(path);
   expect(recipe).toContain(`${delay}=600`);

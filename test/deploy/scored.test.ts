@@ -27,7 +27,6 @@ interface Ended {
   readonly said: string;
 }
 
-/** Carries out a command with these variables and no others, as in a container; `PATH` has the built program. */
 async function carryOut(
   folder: string,
   [program = "", ...args]: readonly string[],
@@ -45,7 +44,6 @@ async function carryOut(
   });
 }
 
-/** A folder with the built program. */
 async function machine(): Promise<Awaited<ReturnType<typeof scratchFolder>>> {
   const scratch = await scratchFolder();
   const bin = join(scratch.path, "bin");
@@ -88,7 +86,6 @@ async function expectTable(database: Database): Promise<void> {
   expect(workers, "as many workers as the schedule has, each a share").toEqual([{ workers: 4 }]);
 }
 
-/** The token of a pod's service account, in a file of the pod. */
 async function tokenOf(folder: string): Promise<string> {
   const token = "token of the service account";
   await writeFile(join(folder, "token"), token);

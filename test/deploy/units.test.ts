@@ -5,7 +5,6 @@ import { describe, expect, test } from "vitest";
 import { deployText, finalCodes } from "../support/deploy.js";
 import { scratch } from "../support/job.js";
 
-/** Values of a key of a unit. */
 function valuesOf(unit: string, key: string): string[] {
   return [...unit.matchAll(new RegExp(`^${key}=(.*)$`, "gm"))].map(([, value]) => value ?? "");
 }

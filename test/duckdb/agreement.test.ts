@@ -10,7 +10,6 @@ import { lastJson } from "../support/nights.js";
 
 const golden = join(projectFolder, "fixtures/agreement");
 
-/** How columns agree whose values are pairs of SQL, a row each. */
 async function measured(
   pairs: readonly (readonly [string, string])[],
   [a, b]: readonly [ColumnType, ColumnType],

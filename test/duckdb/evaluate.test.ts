@@ -107,7 +107,6 @@ test("labels of other dates and keys with several labels do not count, and texts
   expect(named.all.values).toMatchObject({ auc: Number.NaN, precision: 1, recall: 0.5 });
 });
 
-/** Judges rows of a SELECT by those of another one. */
 async function judgeRows(predictions: string, labels: string, request: Partial<Request> = {}) {
   const folders = [join(scratch.path, "predictions"), join(scratch.path, "labels")] as const;
   for (const [index, path] of folders.entries()) {

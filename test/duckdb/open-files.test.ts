@@ -7,7 +7,6 @@ import { projectFolder } from "../support/cli.js";
 
 const moduleAt = (path: string): string => pathToFileURL(join(projectFolder, path)).href;
 
-/** Opens DuckDB in a process that may open `free` files more. Returns how that ended. */
 function openWith(free: number): { signal: string | null; said: string } {
   const script = `
     import { openSync, closeSync } from "node:fs";

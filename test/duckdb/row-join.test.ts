@@ -8,7 +8,6 @@ import { scratch } from "../support/job.js";
 import { writeRows } from "../support/parquet.js";
 import { randomOf } from "../support/random.js";
 
-/** A connection that adds the statements that it runs to `statements`. */
 function watched(connection: DuckDBConnection, statements: string[]): DuckDBConnection {
   return new Proxy(connection, {
     get: (of, name) =>
@@ -38,7 +37,6 @@ const sqlOf = (rows: readonly Row[], type: string): string =>
     .map(({ id, part, score }) => `(${id ?? "NULL"}, '${part}', ${score})`)
     .join(", ")}) AS t (id, part, score)`;
 
-/** What a join in JavaScript finds. */
 function expectedOf(
   a: readonly Row[],
   b: readonly Row[],
@@ -69,7 +67,6 @@ function expectedOf(
   return { counts: { rows_a: a.length, rows_b: b.length, ...counts }, alone };
 }
 
-/** Joins tables `a` and `b` by key. `passes`: how many were made. */
 async function joined(
   connection: DuckDBConnection,
   key: readonly string[],
@@ -84,7 +81,6 @@ async function joined(
   return { ...rows, passes: statements.filter((sql) => sql.startsWith("INSERT INTO joined")).length };
 }
 
-/** A DuckDB with tables `a` and `b`. */
 async function tables(a: string, b: string): Promise<{ readonly connection: DuckDBConnection } & Disposable> {
   const duckdb = await openDuckDb({ threads: 1, allowed: {} });
   const connection = await duckdb.connect();

@@ -11,7 +11,6 @@ import { torture } from "../support/torture.js";
 /** More than two vectors of DuckDB, and no multiple of one. */
 const rowCount = 4200;
 
-/** The next of a fixed sequence of whole numbers in [0, below). */
 function numbers(seed: number): (below: number) => number {
   let state = seed;
   return (below) => {
@@ -35,7 +34,6 @@ async function withConnection<T>(work: (connection: DuckDBConnection) => Promise
   }
 }
 
-/** Rows and their values as columns of `spanRows` rows each, copied out of the chunks piece by piece. */
 async function readSpans(
   connection: DuckDBConnection,
   sql: string,
@@ -119,7 +117,6 @@ async function roundTrip(given: TypeCase, nulls: string, select: string, spanRow
 describe.each(typeCases.map((given, index) => ({ ...given, given, index })))(
   "a DuckDB column of $name",
   ({ given, index }) => {
-    /** In short, a type has one of the cases, and the next type the next one. */
     const few = <T>(cases: readonly T[]): T[] => cases.filter((_, at) => torture || at === index % cases.length);
 
     test("a column type converts to the DuckDB type of its SQL name and back", async () => {

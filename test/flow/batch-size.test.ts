@@ -13,7 +13,6 @@ interface Settling {
   readonly sizes: readonly number[];
 }
 
-/** Batches one after another, each taking as long as `msOf` says, until the size is settled or there are no more. */
 function scored(
   msOf: (rows: number, batch: number) => number,
   { start = 4096, limit = 16_384, batches = 500 } = {},
@@ -41,7 +40,6 @@ const linear = (rows: number): number => rows / 100_000; // the same rows per mi
 const cached = (rows: number): number => (rows / 70) * (rows > 256 ? 1 + Math.log2(rows / 256) * 0.05 : 1);
 const peak = (rows: number): number => rows * (1 + Math.abs(Math.log2(rows / 4096)) * 0.2);
 const noisy = (rows: number, batch: number): number => cached(rows) * (batch % 3 === 0 ? 1 : 1 + (batch % 7));
-/** Each call takes 300 ms, with any number of rows. */
 const slow = (rows: number): number => 300 + rows / 100;
 
 test.each([

@@ -18,7 +18,6 @@ import {
 } from "../support/loop.js";
 
 const modes = fc.constantFrom<LoopMode>("plain", "beside");
-/** Rows of which workers can score each batch. */
 const goodRows = fc.array(
   fc.record({
     x: fc.integer({ min: 0, max: 6 }),
@@ -34,7 +33,6 @@ async function profilesOf(rows: readonly LoopRow[], mode: LoopMode, way: LoopWay
   return (await scoreLoop(rows, mode, way, loopFeatures(way, every))).profiles;
 }
 
-/** The profiles of features of a run, merged in this order. */
 function featuresOf(spans: readonly string[]): readonly (readonly [string, ColumnProfile])[] {
   const merged = spans.map((text) => parseProfile(text)).reduce(mergeProfiles);
   const { features } = parseProfile(profileText(merged));

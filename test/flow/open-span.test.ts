@@ -25,7 +25,6 @@ const dropped = rowState.filtered;
 const kept = rowState.kept;
 const failedOn = (expression: number): number => rowState.kept + 1 + expression;
 
-/** Rows of the run from `start` on, a state each; each carries its number. */
 function batchFrom(start: number, states: readonly number[]): RecordBatch {
   const data = BigInt64Array.from(states, (_, index) => BigInt(start + index));
   const batch: RecordBatch = {
@@ -36,7 +35,6 @@ function batchFrom(start: number, states: readonly number[]): RecordBatch {
   return selectRows(batch, Uint16Array.from(states), contract);
 }
 
-/** Opens a span and notes what is told; `tolerant`: rows at fault are set aside. */
 function open(span: { rowStart: number; rowEnd: number }): { open: OpenSpan; faults: RowFault[] } {
   const faults: RowFault[] = [];
   const opened = openSpan({
@@ -50,7 +48,6 @@ function open(span: { rowStart: number; rowEnd: number }): { open: OpenSpan; fau
   return { open: opened, faults };
 }
 
-/** Gives each row that a span took its number in it as its prediction. */
 function predictAll({ rows, span, keptRows }: OpenSpan, not: ReadonlySet<number> = new Set()): void {
   for (let index = 0; index < keptRows; index += 1) {
     const row = span.rowStart + index;

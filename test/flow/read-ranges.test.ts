@@ -23,7 +23,6 @@ const batchRows = 100;
 
 interface Watched {
   readonly tools: ReadRangesOptions;
-  /** What was asked of source and decoder, in order. */
   readonly calls: string[];
 }
 
@@ -177,7 +176,6 @@ test("while a shard is read, as many shards are started as threads score, each a
 });
 
 interface Seen {
-  /** Files that are open. */
   open: number;
   mostOpen: number;
   /** Bytes that were asked for, of files that are open. */
@@ -185,7 +183,6 @@ interface Seen {
   mostBytes: number;
 }
 
-/** A source of shards in windows of 10 rows and 100 bytes; fetching one takes a while. */
 function slowSource(
   readAhead: Source["readAhead"],
   seen: Seen,
@@ -374,7 +371,6 @@ test("a group of shards that can be opened is one window", async () => {
   expect(seen.open).toBe(0);
 });
 
-/** Files on a disk, all but one. */
 function openLocally(source: Source, replaced: string): Source["open"] {
   return async (shard) => {
     if (shard.uri === replaced) {

@@ -29,7 +29,6 @@ function open(given: Contract = contract): SpanRows {
   });
 }
 
-/** What the model says of rows [from, to), padded to `packedRows`. */
 function predictions(from: number, to: number, packedRows = to - from): Map<string, Tensor> {
   const rows = Array.from({ length: packedRows }, (_, index) => (from + index < to ? from + index : Number.NaN));
   return new Map<string, Tensor>([
@@ -70,7 +69,6 @@ const float32 = (...dims: number[]): Tensor => ({
 const ids = (from: number, to: number): bigint[] =>
   Array.from({ length: to - from }, (_, index) => 2n ** 53n + BigInt(from + index));
 
-/** Rows [from, to) of the run with their ids; NULL where `isNull` says so. */
 function carried(from: number, to: number, isNull: (row: number) => boolean = () => false): RecordBatch {
   const rows = Array.from({ length: to - from }, (_, index) => from + index);
   const valid = rows.some(isNull) ? Uint8Array.from(rows, (row) => (isNull(row) ? 0 : 1)) : undefined;
@@ -100,7 +98,6 @@ function expectWholeSpan(rows: SpanRows): void {
   ]);
 }
 
-/** [100, 112) cut at these rows. */
 const pieces = (at: readonly number[]): [number, number][] => {
   const ends = [100, ...at.toSorted((a, b) => a - b), 112];
   return ends.slice(1).map((end, index): [number, number] => [ends[index] as number, end]);

@@ -13,10 +13,7 @@ import { faultsOf, textJob } from "../support/text-job.js";
 import { torture } from "../support/torture.js";
 import { fixtureNamed } from "../support/world.js";
 
-/**
- * Whether this processor adds up products of 8-bit integers without cutting sums off (VNNI, or ARM): ONNX Runtime gives other
- * predictions for INT8 models on one that does not, in Python, too.
- */
+/** Without VNNI (or ARM), ONNX Runtime predicts otherwise for INT8 models, in Python, too: sums are cut off. */
 const hasExactInt8 =
   process.platform !== "linux" || process.arch !== "x64" || /vnni/.test(readFileSync("/proc/cpuinfo", "utf8"));
 
@@ -29,7 +26,6 @@ interface Shape {
   readonly threads: number;
 }
 
-/** Each batch size with each commit size, and each of both with one thread and with two. */
 const allShapes: readonly Shape[] = [
   { batch: 1, commit: "small", threads: 2 },
   { batch: 1, commit: "spanning", threads: 1 },
@@ -61,7 +57,6 @@ function spansOf(fixture: Fixture, size: CommitSize): number {
 
 const codecs = ["zstd", "uncompressed", "snappy", "gzip"];
 
-/** The short form: each codec with some of the fixtures. */
 function codecsFor(fixture: Fixture): string[] {
   return codecs.filter((_, index) => torture || index === fixtures.indexOf(fixture) % codecs.length);
 }
@@ -198,7 +193,6 @@ async function idsOf(name: string): Promise<bigint[]> {
 
 const folder = join(projectFolder, "fixtures/lighter");
 
-/** Scores with a lighter model, and compares with what Python predicts. */
 async function expectGolden(name: string, original: "diabetes-mlp" | "wine-forest", batch: number): Promise<void> {
   await using ownFolder = await scratchFolder();
   const spec = await writeSpec(ownFolder.path, fixtureNamed(original), {

@@ -3,7 +3,6 @@ import { openAvro } from "#src/sources/lake/avro.js";
 
 const many = 1_000_000;
 
-/** A number as Avro writes it. */
 function long(value: number): number[] {
   const bytes: number[] = [];
   let rest = value < 0 ? -value * 2 - 1 : value * 2;

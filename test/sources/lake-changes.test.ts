@@ -15,7 +15,6 @@ async function changes(
   return await source.list([table], { changes: { from, to, onRewrite } });
 }
 
-/** The ids of rows in the files of a listing, removed ones among them. */
 async function idsOf({ shards }: Listing): Promise<number[]> {
   const ids: number[] = [];
   for (const { uri } of shards) {

@@ -73,7 +73,6 @@ test.each([
   });
 });
 
-/** A table whose last commit has some more actions. */
 async function deltaWith(...actions: readonly object[]): Promise<string> {
   const table = join(scratch.path, "mapped");
   await cp(join(sparkTables, "mapped"), table, { recursive: true });
@@ -262,7 +261,6 @@ test("an Iceberg table whose writer died before it told the newest version has t
   expect((await read(table)).version).toBe(version);
 });
 
-/** The manifests that the newest snapshot of a copy of the table v2 has, and the file that lists them. */
 async function manifestsOf(table: string): Promise<{ readonly list: string; readonly manifests: readonly string[] }> {
   const at = await newestMetadata(diskReader(), table);
   const [, list = ""] =

@@ -23,7 +23,6 @@ import { growingLake, missing, skipped } from "../support/lake-writers.js";
 import { diskReader, closingTools } from "../support/lakes.js";
 import { validators } from "../support/validators.js";
 
-/** What a catalog answers about one table. */
 const table = {
   "metadata-location": "s3://lake/db/t/metadata/7.json",
   metadata: { "table-uuid": "u-1", location: "s3://lake/db/t", "last-updated-ms": 1 },
@@ -376,7 +375,6 @@ test.skipIf(missing !== undefined)(
   },
 );
 
-/** A table as a catalog has it. */
 const catalogs: CatalogTable = {
   uuid: "u-1",
   metadata: "s3://lake/m.json",

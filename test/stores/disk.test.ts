@@ -99,7 +99,6 @@ test("an error of the disk that is not known ends a call, and may pass", async (
   });
 });
 
-/** What a call makes of `out/name`, which holds a text or does not exist before. */
 interface Step {
   readonly what: string;
   /** "no folder": nor is the folder there, nor the one around it. */

@@ -14,12 +14,10 @@ const fixture = fixtureNamed("diabetes-mlp");
 
 const stateOf = ({ job, sink, reporter }: OpenedJob) => runState(job, sink, reporter.log);
 
-/** Runs of a job whose target is of a kind that no spec names. */
 async function jobIntoMemory(overrides: object) {
   const target = memoryTarget();
   const rewrite = (changed: object) => writeSpec(scratch.path, fixture, { commit_rows: 200, ...overrides, ...changed });
   const spec = await rewrite({});
-  /** Does what a command does, as an attempt of its own. */
   const attempt = async <T>(
     work: (opened: OpenedJob) => Promise<T>,
     { newRun = false, param = [] }: { newRun?: boolean; param?: string[] } = {},

@@ -39,7 +39,6 @@ const vectors = (values: readonly (readonly number[])[]): ColumnProfile => {
   return profileColumn({ name: "x", type }, listColumn("float32", values), 100);
 };
 
-/** What stays of the profiles of parts, merged in this order. */
 function merged(parts: readonly ColumnProfile[], bins: number): string {
   const read = parts.map((part) => parseColumn(columnJson(part, whole)));
   const all = read.reduce((first, second) => mergeColumns(first, second, bins));

@@ -192,7 +192,6 @@ test("a text input refuses a text with a zero byte, where the engine would cut i
 
 const words = textColumn(["never", "a", "b", "z\u0000"]);
 
-/** Words by their numbers, as a dictionary has them. */
 function repeated(...entries: number[]): BytesColumn {
   const taking = { indices: Uint32Array.from(entries), valid: undefined, limit: 100 };
   return repeatRows("utf8", words, taking) as BytesColumn; // as its dictionary is

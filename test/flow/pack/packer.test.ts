@@ -46,7 +46,6 @@ function buffersOf(inputs: readonly NamedTensor[]): ArrayBuffer[] {
 
 const rowsOf = (count: number): number[][] => Array.from({ length: count }, (_, row) => [row + 1, row + 0.5, -row - 1]);
 
-/** Feeds rows in pieces of these lengths, giving each batch's buffer back as the engine would. */
 function packAll(
   packer: Packer,
   rows: readonly (readonly number[])[],
@@ -163,7 +162,6 @@ test("batches that are in use at the same time do not share memory", () => {
   expect(batches.flatMap((batch) => packed(batch).values)).toEqual(rowsOf(6).flat());
 });
 
-/** The fault met when one value of `count` rows is `value`. */
 function faultAt(
   bad: { row: number; column: number },
   value: number | null,

@@ -26,7 +26,6 @@ const maskOf = (dtype: PaddedBinding["dtype"] = "int64"): InputBinding => ({
 
 type Lists = readonly (readonly (number | null)[] | null)[];
 
-/** Packs lists as one input, or with its mask before it; a row of numbers a row of the batch. */
 function packLists(binding: PaddedBinding, lists: Lists, { mask = maskOf(), ...options }: PackOptions = {}) {
   const element = binding.dtype === "float16" ? "float64" : tensorElement(binding.dtype);
   const contract = { inputs: [mask, binding], fixedBatchRows: options.fixed ?? null, missing: options.missing };

@@ -11,7 +11,6 @@ import {
 import type { Column, ColumnType } from "#src/columns/types.js";
 import { allocate } from "#src/columns/values.js";
 
-/** Values of a column as plain data. */
 function plain(column: Column): unknown[] {
   if (column.kind === "fixed") {
     return [...column.data];

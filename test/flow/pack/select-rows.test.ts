@@ -15,13 +15,11 @@ const carrying = (...types: ColumnType[]): { passthrough: { column: string; sour
 });
 const nothing = carrying();
 
-/** Rows of a matrix as lists; null where the value is a NULL. */
 function matrixRows({ width, data, valid }: Matrix): unknown[] {
   const values = Array.from<number | bigint>(data).map((value, index) => (valid?.[index] === 0 ? null : value));
   return Array.from({ length: values.length / width }, (_, row) => values.slice(row * width, (row + 1) * width));
 }
 
-/** The values of a column, one a row. */
 function columnValues(column: Column, rowCount: number): unknown[] {
   return Array.from({ length: rowCount }, (_, row) => (column.valid?.[row] === 0 ? null : valueAt(column, row)));
 }
@@ -128,7 +126,6 @@ const elements: readonly ElementType[] = [
   "float64",
 ];
 
-/** Values that are all different, of any element. */
 function numbers(element: ElementType, length: number): FixedColumn["data"] {
   const data = allocate(element, length);
   for (let index = 0; index < length; index += 1) {
@@ -156,7 +153,6 @@ describe.each(elements)("inputs of %s", (element) => {
   });
 });
 
-/** Values in a row of each layout. */
 const valid = (flags: readonly boolean[]): Uint8Array => Uint8Array.from(flags, (flag) => (flag ? 1 : 0));
 
 interface Layouted {

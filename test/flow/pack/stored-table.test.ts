@@ -32,7 +32,6 @@ function both(rows: readonly Named[]): { readonly keys: Int32Array; readonly row
   };
 }
 
-/** What a map says: the place of the row, if it has its key alone. */
 function expectedPlaces(stored: readonly Named[], wanted: readonly Named[]): number[] {
   const places = new Map<number, number[]>();
   stored.forEach(({ key }, place) => places.set(key, [...(places.get(key) ?? []), place]));

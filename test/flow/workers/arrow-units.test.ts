@@ -19,7 +19,6 @@ const contract = {
   ],
 } as const;
 
-/** Adds x and y of each row. */
 function sums(features: Float32Array): Float32Array<ArrayBuffer> {
   return Float32Array.from({ length: features.length / 2 }, (_, row) => {
     const [x = 0, y = 0] = features.subarray(row * 2);

@@ -27,7 +27,6 @@ const vectorRows = 2048;
 /** Two values each: enough for threads to be started. */
 const manyRows = 600_000;
 
-/** @param scoring the only worker that has a model, where one has */
 function openReader(folder: string, scoring?: ScoringWorkers): SliceReader {
   const cores = 2;
   const decoder = openParquetDecoder({ threads: cores, folders: [folder], timezone: "UTC" });
@@ -47,12 +46,10 @@ const slice = (path: string, rowStart: number, rowEnd: number): SliceRequest => 
   partitions: new Map(),
 });
 
-/** With a model that gives back what it gets. */
 const echoing = (): ScoringWorkers => oneWorker(contract, (features) => Float32Array.from(features));
 
 interface Found {
   readonly ids: number[];
-  /** Of the longest batch. */
   longest: number;
   /** Rows that had been scored when they came. */
   scored: number;

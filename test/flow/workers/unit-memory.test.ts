@@ -38,7 +38,6 @@ const scored: UnitRequest = {
 /** Of Arrow, the last batch is of several pieces. */
 const shardRows = { parquet: [3000, 9000, 27_000, 81_000], arrow: [3000, 9000, 27_000, 400_000] };
 
-/** Shards that grow, as units of several. */
 async function writeUnits(folder: string, format: "parquet" | "arrow"): Promise<Unit[]> {
   const units: Unit[] = [];
   for (const rows of shardRows[format]) {

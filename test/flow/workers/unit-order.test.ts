@@ -60,7 +60,6 @@ function paced(random: () => number, heldLimit: number): WorkerPort {
   };
 }
 
-/** Row groups that are cut into units, one behind the other. */
 function cutGroups(random: () => number, groups: number): ParquetUnit[] {
   const units: ParquetUnit[] = [];
   for (let group = 0; group < groups; group += 1) {

@@ -16,14 +16,11 @@ import { scratch } from "../../support/job.js";
 import { plenty } from "../../support/memory.js";
 import { writeRows } from "../../support/parquet.js";
 
-/** How a call is answered. */
 interface Answer {
   rows(rows: SentRows): void;
-  /** The unit is read, without a failure. */
   end(): void;
 }
 
-/** A worker that answers each unit it is to read as the test says. */
 function scripted(answerCall: (answer: Answer) => void): { port: WorkerPort; heard: ToServer[] } {
   const heard: ToServer[] = [];
   let tell: ((message: unknown) => void) | undefined;
@@ -105,7 +102,6 @@ function thread(run?: RunModel): Thread {
   };
 }
 
-/** Ids of the rows that came, whether they were scored, and the row that was due in the end. */
 async function read(
   pool: UnitPool,
   units: readonly ParquetUnit[],
@@ -131,7 +127,6 @@ async function read(
 
 const upTo = (rows: number): number[] => Array.from({ length: rows }, (_, row) => row);
 
-/** x + 2y of each row. */
 const addUp: RunModel = async ({ inputs }) => {
   const [input] = inputs;
   const data = input?.data as Float32Array;
@@ -213,7 +208,6 @@ test.each([
   expect({ due, found }).toEqual({ due: reached, found: came });
 });
 
-/** 100 numbers a row. */
 const manyOutputs: RunModel = async ({ inputs }) => {
   const rows = inputs[0]?.dims[0] ?? 0;
   const outputs = [{ dtype: "float32", dims: [rows, 100], data: new Float32Array(rows * 100) }] as const;

@@ -11,7 +11,6 @@ import { projectFolder } from "../../support/cli.js";
 import { scratch } from "../../support/job.js";
 import { torture } from "../../support/torture.js";
 
-/** Numbers from 0 to 1, the same each time. */
 function randomFrom(seed: number): () => number {
   let state = seed;
   return () => {
@@ -20,7 +19,6 @@ function randomFrom(seed: number): () => number {
   };
 }
 
-/** How reading all of a file ends; anything but a JobError is thrown. */
 async function readAll(path: string): Promise<string> {
   const file = { path, name: path };
   const open = openShards();
@@ -81,7 +79,6 @@ test("a footer that has lost its record batches is refused, not taken for a file
   expect(await readAll(path)).toBe("SHARD_CORRUPT");
 });
 
-/** An LZ4 frame of one block. */
 function frame(...block: number[]): Uint8Array {
   return Uint8Array.from([0x04, 0x22, 0x4d, 0x18, 0x60, 0x40, 0x82, block.length, 0, 0, 0, ...block, 0, 0, 0, 0]);
 }

@@ -9,7 +9,6 @@ import { writeArrow } from "../../support/arrow.js";
 import { projectFolder } from "../../support/cli.js";
 import { scratch } from "../../support/job.js";
 
-/** Rows of each piece of a shard. */
 async function piecesOf(path: string, columns: readonly string[], limits: BatchLimits): Promise<number[]> {
   await using shard = await openShards()({ path, name: path });
   const wanted = new Map(columns.map((name) => [name, undefined]));

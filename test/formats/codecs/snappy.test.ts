@@ -16,7 +16,6 @@ function literal(bytes: readonly number[], extra = bytes.length <= 60 ? 0 : 2): 
   return [tag, ...bytesOf(bytes.length - 1, extra), ...bytes];
 }
 
-/** With so many bytes of distance. */
 function match(distance: number, length: number, bytes: 1 | 2 | 4): number[] {
   return bytes === 1
     ? [1 | ((length - 4) << 2) | ((distance >> 8) << 5), distance & 255]

@@ -11,7 +11,6 @@ import { openDuckDb, readByDuckDb, readUnits, type Shown, wholeSlice } from "../
 import { hasPyarrow } from "../../support/pyarrow.js";
 import { randomOf } from "../../support/random.js";
 
-/** INFER_BATCH_TORTURE=1: more places. */
 const rounds = process.env["INFER_BATCH_TORTURE"] === "1" ? 5000 : 250;
 /** Of one slice of some hundred rows: a hang, not a slow machine. */
 const hangMs = 20_000;

@@ -27,7 +27,6 @@ import { writeRows } from "../../support/parquet.js";
 import { hasPyarrow } from "../../support/pyarrow.js";
 import { randomOf } from "../../support/random.js";
 
-/** Compares all columns of a file with what DuckDB gives, whole and cut anywhere. */
 async function compare(path: string, cuts: readonly RowBounds[] = []): Promise<void> {
   await using duckdb = openDuckDb(path);
   const whole = await wholeSlice(path);
@@ -203,7 +202,6 @@ describe("files of DuckDB's own are read as it reads them", () => {
   });
 });
 
-/** Reads all rows of a shard that a query writes without DuckDB, and counts them. */
 async function countHere(query: string, options: string): Promise<number> {
   await using folder = await scratchFolder();
   const path = join(folder.path, "a.parquet");

@@ -23,7 +23,6 @@ function projectionOf(names: readonly string[]): Projection {
   };
 }
 
-/** A file with holes, filled from another one, and all ranges that were asked for. */
 async function holedFile(
   source: string,
   path: string,

@@ -45,7 +45,6 @@ function limits(type: IntegerType): [bigint, bigint] {
   return type.startsWith("u") ? [0n, 2n ** bits - 1n] : [-(2n ** (bits - 1n)), 2n ** (bits - 1n) - 1n];
 }
 
-/** Significant bits, and the largest integer. */
 const floatLimits: Readonly<Record<FloatType, [bits: number, largest: bigint]>> = {
   float16: [11, 65504n],
   float32: [24, (2n ** 24n - 1n) * 2n ** 104n],

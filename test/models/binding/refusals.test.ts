@@ -21,7 +21,6 @@ type Overrides = Partial<ContractRequest>;
 
 const begins = "64 CONTRACT\nbinding models/churn.onnx to the columns of in/a.parquet: ";
 
-/** What is said of each, by what it is: the finding, and the hint. */
 const refusals = (cases: Readonly<Record<string, Overrides>>, common: Overrides = {}): Record<string, string> =>
   Object.fromEntries(
     Object.entries(cases).map(([what, overrides]) => {

@@ -8,7 +8,6 @@ import { projectFolder } from "../../support/cli.js";
 
 type Value = string | bigint | Uint8Array;
 
-/** Fields in the order given, as protobuf writes them. */
 function message(...fields: readonly (readonly [number, Value])[]): Uint8Array {
   const writer = new BinaryWriter();
   for (const [field, value] of fields) {
@@ -142,7 +141,6 @@ describe("readOnnxProto on external tensors", () => {
   });
 });
 
-/** A graph in a node's attribute in a graph …, and a tensor outside in the innermost. */
 function nested(depth: number): Uint8Array {
   let graph = message([5, outside("f")]);
   for (let level = 0; level < depth; level += 1) {

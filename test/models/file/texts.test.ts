@@ -16,7 +16,6 @@ import { randomOf } from "../../support/random.js";
 const fixtures = join(projectFolder, "fixtures/models");
 const none: TextTensors = { inputs: [], outputs: [] };
 
-/** Two texts and a number in, the texts side by side and the number out. */
 const pairs: SmallModel = {
   inputs: [
     { name: "x", dtype: "float32", shape: ["N", 1] },
@@ -33,7 +32,6 @@ const pairs: SmallModel = {
   ],
 };
 
-/** As texts are passed, unless others are named. */
 async function engineOf(path: string, { texts, profileFolder }: { texts?: TextTensors; profileFolder?: string } = {}) {
   const model = await openModelFile(path);
   return await openOnnxEngine({
@@ -110,7 +108,6 @@ const textShape = (name: string, ...shape: (string | number)[]): SmallModel["inp
   shape,
 });
 
-/** The output of a model that gives its texts back, in the shape that it says. */
 async function giveBack(shape: readonly (string | number)[], texts: readonly string[]): Promise<unknown> {
   await using folder = await scratchFolder();
   const path = join(folder.path, "same.onnx");
@@ -134,7 +131,6 @@ async function giveBack(shape: readonly (string | number)[], texts: readonly str
   return same?.dtype === "string" ? [same.dims, decodeTexts(same.data)] : response;
 }
 
-/** Operators that sessions ran, by what they wrote into a folder. */
 async function operatorsIn(folder: string): Promise<string[][]> {
   const profiles = (await readdir(folder)).filter((file) => file.startsWith("session-")).toSorted();
   const written = await Promise.all(profiles.map((file) => readFile(join(folder, file), "utf8")));

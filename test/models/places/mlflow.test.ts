@@ -15,7 +15,6 @@ interface World extends AsyncDisposable {
   readonly model: Uint8Array;
   readonly weights: Uint8Array;
   resolve(uri: string, options?: { pinned?: ModelPin; env?: Record<string, string> }): Promise<ResolvedModel>;
-  /** The refusal of a URI, without the port. */
   refusal(uri: string, options?: { pinned?: ModelPin; env?: Record<string, string> }): Promise<string>;
 }
 
@@ -68,7 +67,6 @@ async function openWorld(): Promise<World> {
   };
 }
 
-/** An MLmodel of these flavors alone. */
 const flavors = (names: string): ReadonlyMap<string, Uint8Array> =>
   new Map([["MLmodel", Buffer.from(`flavors:\n${names}\n`)]]);
 

@@ -9,7 +9,6 @@ import { writeModel } from "../../support/onnx.js";
 
 const sha256 = (bytes: Uint8Array | string): string => createHash("sha256").update(bytes).digest("hex");
 
-/** A model with a constant of four floats in `location`. */
 async function externalModel(folder: string, location: string): Promise<string> {
   const path = join(folder, "model.onnx");
   await writeModel(path, {

@@ -16,7 +16,6 @@ interface World extends AsyncDisposable {
   readonly bytes: Awaited<ReturnType<typeof modelWithWeights>>;
   readonly server: FileServer;
   readonly hub: Hub;
-  /** Resolves a URI; of the Hub with a token, or without. */
   resolve(uri: string, pinned?: ModelPin, token?: string): Promise<ResolvedModel>;
 }
 

@@ -27,7 +27,6 @@ interface World extends AsyncDisposable {
 
 const isDead = (writer: string): boolean => writer.startsWith("dead");
 
-/** A model at `s3://…/models/net.onnx`, with external data where `location` names it. */
 async function modelInS3(location?: string): Promise<World> {
   const scratch = await scratchFolder();
   const bucket = await s3.server().createBucket();

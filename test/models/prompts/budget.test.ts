@@ -8,7 +8,6 @@ function budgetOf(limit: number): Budget {
   return createBudget("asking http://localhost", { tokens: limit, cost: undefined }, undefined);
 }
 
-/** Spends a token at a time until the budget ends, and returns how many. */
 async function spendAll(budget: Budget): Promise<number> {
   for (let spent = 0; ; spent += 1) {
     try {

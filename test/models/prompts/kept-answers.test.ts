@@ -9,7 +9,6 @@ const key = (digit: number): string => String(digit).repeat(64);
 
 const none = (): void => undefined;
 
-/** Keeps answers in memory, until it is emptied. */
 function memoryStore(): {
   kept: KeptAnswer[];
   pauseMs: number;

@@ -13,11 +13,9 @@ import { serveV2, type V2Request, type V2Server } from "../../support/v2-server.
 interface World extends AsyncDisposable {
   readonly server: V2Server;
   readonly client: Engine;
-  /** Seconds that the client has waited. */
   readonly waitedSeconds: () => number;
 }
 
-/** A client whose pauses take no time, of a server that returns its input. */
 async function worldOf({
   version,
   most = 1,
@@ -51,7 +49,6 @@ async function worldOf({
 
 const valuesOf = ({ inputs: [input] }: V2Request): number[] => [...((input?.values ?? []) as Float32Array)];
 
-/** Asks for the predictions of rows. */
 async function ask(client: Engine, data: Float32Array<ArrayBuffer>, isBlank?: true): Promise<EngineResponse> {
   const x: NamedTensor = { name: "x", dtype: "float32", dims: [data.length, 1], data };
   return await client.run({ inputs: [x], outputs: ["y"], isBlank });

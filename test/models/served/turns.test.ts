@@ -11,7 +11,6 @@ interface Clock {
   readonly told: string[];
 }
 
-/** Servers by name, whose clock only moves when a test moves it. */
 function serversAt(clock: Clock, names: readonly string[], retry: Partial<ModelServer["retry"]> = {}): ModelServers {
   const tools = retryClock({
     maxSeconds: 300,
@@ -51,7 +50,6 @@ interface Simulation {
   readonly inFlight: () => number;
   /** Lets time pass while requests always wait. Returns the answers. */
   run(ms: number): Promise<number>;
-  /** From now on the server refuses all requests at once, or none. */
   overload(isOverloaded: boolean): void;
 }
 
@@ -175,7 +173,6 @@ describe("the number of requests in flight", () => {
   });
 });
 
-/** Ends requests one after the other, and returns how many are in flight then. */
 async function limitAfter(ends: readonly RequestEnd[]): Promise<number> {
   const [server] = serversAt({ nowMs: 0, told: [] }, ["a"]);
   const turns = openTurns([{ ...server, most: 1000 }], "asking", true);

@@ -15,7 +15,6 @@ const jsonRequest = (parts: RequestParts): EncodedRequest | UnfitRequest =>
 const f16 = (...numbers: number[]): Uint16Array<ArrayBuffer> =>
   Uint16Array.from(numbers, (value) => toFloat16Bits(value));
 
-/** Values of each type, with its limits, and as JSON has them. */
 const cases: readonly (readonly [string, Tensor["dtype"], NamedTensor["data"], readonly unknown[]])[] = [
   ["BOOL", "bool", Uint8Array.of(1, 0), [true, false]],
   ["INT8", "int8", Int8Array.of(-128, 127), [-128, 127]],
@@ -45,7 +44,6 @@ function bodyOf(encoded: EncodedRequest | { readonly unfit: string }): Buffer {
   return Buffer.concat(encoded.body);
 }
 
-/** Reads what a server answers. @param values bytes, or JSON */
 function read(datatype: string, dtype: string, values: Buffer | string): ReturnType<typeof v2.decode> {
   const head = `"name":"x","shape":[2,1],"datatype":"${datatype}"`;
   const output = Buffer.isBuffer(values)

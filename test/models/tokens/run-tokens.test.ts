@@ -3,7 +3,6 @@ import { encodeTexts, type NamedTensor, type Tensor, type Tokenizing } from "#sr
 import type { EngineRequest } from "#src/models/engine.js";
 import { type Encode, groupByLength, withTokens } from "#src/models/tokens.js";
 
-/** One token a character: its code. */
 const encodeCharacters: Encode = (texts, { width }) =>
   Promise.resolve(
     texts.map((text) => {
@@ -33,7 +32,6 @@ const textsTensor = (texts: readonly string[], how: Partial<Tokenizing> = {}): N
   tokens: { ...tokens, ...how },
 });
 
-/** Runs a model on texts, and records what the model is given. */
 async function runOn(
   inputs: readonly NamedTensor[],
   answer: (request: EngineRequest) => Tensor[] = () => [],
@@ -62,7 +60,6 @@ const plain = ({ inputs }: EngineRequest): Record<string, unknown> =>
     ]),
   );
 
-/** The sum of each row's ids, and the value of another input. */
 const sums = ({ inputs: [ids, , , other] }: EngineRequest): Tensor[] => {
   const [rows = 0, width = 0] = ids?.dims ?? [];
   const data = Float32Array.from({ length: rows * 2 }, (_, at) => {
@@ -74,7 +71,6 @@ const sums = ({ inputs: [ids, , , other] }: EngineRequest): Tensor[] => {
   return [{ dtype: "float32", dims: [rows, 2], data }];
 };
 
-/** An output as wide as the tokens. */
 const widths = ({ inputs: [ids] }: EngineRequest): Tensor[] => {
   const dims = ids?.dims ?? [];
   return [{ dtype: "float32", dims, data: new Float32Array((dims[0] ?? 0) * (dims[1] ?? 0)) }];

@@ -39,7 +39,6 @@ function tensorAt(path: string, { dtype, dims }: Golden["outputs"][number] | Gol
   };
 }
 
-/** How what compiled trees make of the rows differs from the golden outputs; empty: not at all. */
 async function differencesOf(folder: string, name: string): Promise<string[]> {
   const golden = JSON.parse(readFileSync(join(folder, `${name}.json`), "utf8")) as Golden;
   const model = readFileSync(join(folder, `${name}.onnx`));
@@ -79,7 +78,6 @@ const large = families.flatMap((family) =>
   ),
 );
 
-/** `PYTHON` names one that has the packages. */
 function findPython(): string {
   const packages = readFileSync(join(projectFolder, "fixtures/requirements.txt"), "utf8").trim().split("\n");
   const given = process.env["PYTHON"];

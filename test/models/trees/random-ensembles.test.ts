@@ -23,7 +23,6 @@ const settings = {
   intraOpThreads: 1,
 } as const;
 
-/** Thresholds, their neighbours, rare values, and others. */
 function rowsOf({ model, features, thresholds }: RandomTrees, seed: number, count: number): NamedTensor {
   const draw = randomOf(seed);
   const isDouble = model.element === 11;

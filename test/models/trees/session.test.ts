@@ -19,7 +19,6 @@ interface Opened {
   readonly request: (rows: number) => { inputs: [ReturnType<typeof rowsFor>]; outputs: string[] };
 }
 
-/** @param tamper changes what ONNX Runtime seems to give */
 async function open(
   options: { tamper?: (base: OnnxSession) => OnnxSession; bytes?: Uint8Array; openedMs?: number } = {},
 ): Promise<Opened> {
@@ -41,7 +40,6 @@ async function open(
   return { session, base, states, request: (rows) => ({ inputs: [rowsFor(model, whole, rows, rows)], outputs }) };
 }
 
-/** Adds to the first score of each answer. */
 const wrong =
   (amount: number) =>
   (base: OnnxSession): OnnxSession => ({

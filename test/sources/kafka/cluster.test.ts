@@ -20,7 +20,6 @@ function partitionBytes(write: (body: RequestBody) => void): Buffer {
 interface Fake extends AsyncDisposable {
   readonly port: number;
   readonly opened: () => number;
-  /** Connections that are open. */
   readonly open: Set<Socket>;
 }
 

@@ -5,7 +5,6 @@ import { torture } from "../../support/torture.js";
 
 const names = ["a", 'q"ü', "constructor", "b"];
 
-/** What the fields of a text are, by name; or what is wrong with it. */
 function read(text: string): Readonly<Record<string, string>> | string {
   const fields = new JsonFields(names);
   const bytes = Buffer.from(`\0${text}\0`);
@@ -22,7 +21,6 @@ function read(text: string): Readonly<Record<string, string>> | string {
   );
 }
 
-/** The same by the engine: its values as JSON, or undefined. */
 function expected(text: string): Readonly<Record<string, unknown>> | undefined {
   try {
     const value = JSON.parse(text) as unknown;

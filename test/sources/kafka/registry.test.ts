@@ -4,7 +4,6 @@ import { avroName, openAvro } from "#src/sources/lake/avro.js";
 import { openRegistry } from "#src/sources/kafka/registry.js";
 import { retriesAtOnce } from "../../support/http-place.js";
 
-/** Reads a value by the schema that a registry has. @param others schemas that are loaded after it */
 async function read(schema: string, names: readonly string[], value: readonly number[], others = 0): Promise<string> {
   const server = createServer((_, response) => void response.end(JSON.stringify({ schema })));
   await new Promise<void>((done) => server.listen(0, "127.0.0.1", done));

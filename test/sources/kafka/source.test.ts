@@ -11,11 +11,9 @@ interface Partition {
   readonly first?: number;
   readonly stable: number;
   readonly epoch?: number;
-  /** Where each epoch ended. */
   readonly ends?: Readonly<Record<number, number>>;
 }
 
-/** A topic of some partitions. @param records gives the records of a partition; default: none is read */
 function sourceOf(partitions: readonly Partition[], records?: (partition: number) => Promise<Buffer>): Source {
   const told = (offsetOf: (partition: Partition) => number): Promise<ReadonlyMap<number, LeaderOffset>> =>
     Promise.resolve(

@@ -16,7 +16,6 @@ function failure(errno: string): Error {
   return Object.assign(new Error(`${errno}: scandir`), { code: errno });
 }
 
-/** A file system that fails to list the folder `name`, `times` times. */
 function failingAt(name: string, errno: string, times = Number.POSITIVE_INFINITY): WalkFileSystem & { tries: number } {
   const failing = {
     ...walkFileSystem,

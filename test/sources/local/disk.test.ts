@@ -8,7 +8,6 @@ import { scratch, scratchFolder } from "../../support/job.js";
 
 const part = "part-00000.job-0123456789ab.parquet";
 
-/** Creates `in/a.parquet`, `in/deep/b.parquet`, and links given as `name -> target`. */
 async function makeTree(folder: string, links: Readonly<Record<string, string>> = {}): Promise<void> {
   for (const file of ["in/a.parquet", "in/deep/b.parquet"]) {
     await mkdir(dirname(join(folder, file)), { recursive: true });

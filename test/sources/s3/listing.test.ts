@@ -27,7 +27,6 @@ async function bucketWith(keys: readonly string[]): Promise<Bucket> {
   return bucket;
 }
 
-/** Opens a source behind a proxy, over a new bucket with objects under these keys or over a given bucket. */
 async function worldWith(content: readonly string[] | Promise<Bucket>, { retrySeconds = 0 } = {}): Promise<World> {
   const scratch = await scratchFolder();
   const proxy = await httpProxy(s3.server().port);

@@ -7,7 +7,6 @@ const size = 200;
 const range = record({ start: nat(size + 20), end: nat(size + 20) });
 const ranges = array(range, { maxLength: 8 });
 
-/** Each offset below `size` that is in one of the ranges. */
 function bytesOf(all: readonly ObjectRange[], below = size): Set<number> {
   const found = new Set<number>();
   for (const { start, end } of all) {

@@ -21,11 +21,9 @@ interface World extends AsyncDisposable {
   readonly etag: string;
   readonly object: { readonly bucket: string; readonly key: string };
   readonly path: string;
-  /** Of a file in the folder. */
   readonly fd: number;
 }
 
-/** Opens a reader thread for an object of 3 MB behind a proxy, and an empty file. */
 async function world(setup: Partial<S3SourceSetup> = {}): Promise<World> {
   const scratch = await scratchFolder();
   const proxy = await httpProxy(s3.server().port);

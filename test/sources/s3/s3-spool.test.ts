@@ -36,7 +36,6 @@ async function bytesIn(folder: string): Promise<number> {
   return (await Promise.all(sizes)).reduce((sum, size) => sum + size, 0);
 }
 
-/** Reads all rows of a shard through windows; the sum of the ids, and the most bytes that were in the spool. */
 async function readThrough(source: Source, pattern: string, folder: string): Promise<{ sum: bigint; peak: number }> {
   const { shards, folders } = await source.list([pattern]);
   await using decoder = openParquetDecoder({ threads: 1, folders, timezone: "UTC" });

@@ -15,16 +15,13 @@ const s3 = useS3();
 const bytes = randomBytes(5_000_000);
 /** Timeouts that no store exceeds, however busy the machine is. */
 const patient = { connectMs: 30_000, silenceMs: 30_000, requestMs: 60_000 };
-/** Timeouts for a store that is silent on purpose. */
 const impatient = { ...patient, silenceMs: 1000 };
 
-/** Opens a store with an object of 5 MB behind a proxy. */
 async function openWorld(setup: Partial<S3SourceSetup> = {}): Promise<
   AsyncDisposable & {
     readonly proxy: Awaited<ReturnType<typeof tcpProxy>>;
     readonly source: Source;
     readonly warnings: string[];
-    /** Lists the object and reads all of it. */
     read(): Promise<Uint8Array>;
   }
 > {

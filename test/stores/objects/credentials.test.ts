@@ -13,15 +13,12 @@ import { scratchFolder } from "../../support/job.js";
 import { azureAccount, azureKey, azureSas } from "../../support/store-servers.mjs";
 import { retriesFor } from "../../support/retries.js";
 
-/** A store that takes any request, and the services that hand out tokens for it. */
 interface World extends AsyncDisposable {
   readonly url: string;
   readonly folder: string;
   /** What the services were asked: method, path, body. */
   readonly asked: readonly string[];
-  /** What requests to the store were authorized by. */
   readonly authorized: readonly string[];
-  /** What the services answer instead of a token. */
   fault: { readonly status: number; readonly body: string } | undefined;
   /** How many requests the store refuses with 401. */
   refusals: number;

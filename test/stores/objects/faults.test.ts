@@ -16,7 +16,6 @@ interface World extends AsyncDisposable {
   readonly bucket: Bucket;
   readonly warnings: readonly string[];
   readonly folder: string;
-  /** An object of the bucket. */
   readonly at: (key: string) => { readonly bucket: string; readonly key: string };
 }
 
@@ -42,7 +41,6 @@ async function worldOf(server: StoreServer, setup: ObjectsSetup = {}): Promise<W
   };
 }
 
-/** A file that a store takes in several pieces. */
 async function largeFile(folder: string, name: string): Promise<FileBody & { readonly bytes: Buffer }> {
   const bytes = Buffer.alloc(16 * 1024 * 1024 + 17, `rows of ${name}. `);
   const path = join(folder, name);
@@ -50,7 +48,6 @@ async function largeFile(folder: string, name: string): Promise<FileBody & { rea
   return { path, bytes, sizeBytes: bytes.length, sha256: createHash("sha256").update(bytes).digest("hex") };
 }
 
-/** Twists the first request that is like this. */
 function once(proxy: HttpProxy, pattern: RegExp, twist: ReturnType<NonNullable<HttpProxy["twist"]>>): void {
   proxy.twist = (request) => {
     if (!pattern.test(request)) {

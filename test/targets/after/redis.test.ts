@@ -44,7 +44,6 @@ async function readAll(
   return { run, values: values as (string | null)[] };
 }
 
-/** Expects that readers find this run, and each of its rows as the target has it. */
 async function expectCurrent(server: Pick<RedisServer, "ask">, runId: unknown, folder: string): Promise<void> {
   const found = await readAll(server);
   expect(found?.run).toBe(runId);

@@ -18,7 +18,6 @@ const stores = useFirstStores();
 const fixture = fixtureNamed("diabetes-mlp");
 const params = { ds: { type: "date", default: "2026-11-20" } };
 
-/** A job into a table, in spans of 100 rows. */
 async function writeJob(delta: object = {}, more: object = {}, columns: readonly string[] = ["id"]): Promise<string> {
   return await writeSpec(scratch.path, fixture, {
     name: "scores",
@@ -49,7 +48,6 @@ function ask(expression: string): unknown {
   return JSON.parse(stdout);
 }
 
-/** Writes the first version of a table, as another engine has made it. */
 async function makeTable({
   protocol = { minReaderVersion: 1, minWriterVersion: 2 },
   fields = [],
@@ -289,7 +287,6 @@ describe("a Delta table as the target", () => {
       }
       return counts;
     };
-    /** Adds a version as another writer does. */
     const write = async (version: number, ...actions: readonly object[]): Promise<void> => {
       const name = `${String(version).padStart(20, "0")}.json`;
       const lines = actions.map((action) => JSON.stringify(action));

@@ -25,7 +25,6 @@ async function idsIn(table: string): Promise<number[]> {
   return (await rowsOfDelta(table)).map(({ id }) => Number(id)).toSorted((one, other) => one - other);
 }
 
-/** One process from start to end. */
 async function attempt(table: string, fs: FileSystem, plan: Plan): Promise<void> {
   await using sink = deltaSink(table, { fs, isDead: () => true, allowDuplicates: false });
   const stored = (await sink.find(plan.runId)) ?? (await sink.create(plan));
@@ -38,7 +37,6 @@ async function attempt(table: string, fs: FileSystem, plan: Plan): Promise<void>
   await (run.state.kind === "published" ? undefined : run.finish());
 }
 
-/** A night that ends badly: how its process or its disk fails, and what is left of what was not flushed. */
 const nights: readonly { readonly what: string; readonly fault: Fault; readonly luck?: Luck }[] = [
   { what: "dies", fault: { kind: "stop" } },
   { what: "loses power", fault: { kind: "stop" }, luck: allLost },
@@ -55,7 +53,6 @@ async function onDisk<T>(work: (disk: LossyDisk, table: string) => Promise<T>): 
   return await work(lossyDisk(root), join(root, "table"));
 }
 
-/** Plans the run before another one. */
 async function planBefore(table: string, disk: LossyDisk, { runId }: Plan): Promise<void> {
   const first = planFor(target);
   await using sink = deltaSink(table, { fs: disk.fs });
@@ -65,7 +62,6 @@ async function planBefore(table: string, disk: LossyDisk, { runId }: Plan): Prom
 /** A run whose parts are in their place when they are committed, and one whose parts are moved there when it is published. */
 const plans = [planFor(target), planFor(target, { runId: "job-000000000000-r2" })];
 
-/** In the short form, each night with one of both. */
 const tried = nights.flatMap((night, index) =>
   plans.filter((_, of) => torture || of === index % 2).map((plan) => ({ night, plan })),
 );

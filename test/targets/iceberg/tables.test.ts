@@ -27,7 +27,6 @@ describe.skipIf(icebergMissing !== undefined)(
   () => {
     const catalog = useDiskCatalog();
     let tables = 0;
-    /** A name that no other test has. */
     const newName = (): string => `db.t${(tables += 1)}`;
     const pyiceberg = () => catalog().pyiceberg;
 
@@ -276,7 +275,6 @@ describe.skipIf(icebergMissing !== undefined)(
 
     describe("with mode replace", () => {
       const replacing = { mode: "replace", partition: { ds: "${ds}" } };
-      /** A table with two nights, of which the first is scored anew and held. */
       const heldAnew = async (): Promise<{ table: string; spec: string }> => {
         const table = newName();
         const spec = await writeJob(table, replacing);

@@ -83,7 +83,6 @@ function tableSql({ values, sql, type }: TypeCase, nulls: string): string {
     FROM range(${rowCount}) AS t(row)) ORDER BY row`;
 }
 
-/** Whether Postgres takes a text for a value of the type. */
 async function takes(text: string, type: PgType): Promise<boolean> {
   return await (database as Database).query(`SELECT $1::${sqlOf(type)}`, [text]).then(
     () => true,

@@ -15,12 +15,10 @@ const postgres = usePostgres();
 const [append, upsert, replace, byRows] = modes;
 const staged = modes.map(([mode, spec]) => [`staged ${mode}`, spec, true] as const);
 const plain = [replace, byRows].map(([mode, spec]) => [mode, { ...spec, key: [] }, false] as const);
-/** In the short form, `append` with checks, and `replace` without. */
 const cases = [...staged, ...plain].filter((_, index) => torture || index % 4 === 0);
 
 type Spec = PgSinkOptions["postgres"];
 
-/** Carries out a run of 25 rows, or what is left of it, as another attempt of it. */
 async function attempt(database: Database, spec: Spec, isStaged: boolean, scoreOf?: (id: number) => number) {
   await using sink: Sink = stagedSink(database, spec);
   if (isStaged) {

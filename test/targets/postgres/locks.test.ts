@@ -26,7 +26,6 @@ const modes = {
   replace: { mode: "replace", key: ["id"] },
 } as const;
 
-/** What an attempt does, and what has been done before. */
 const steps = {
   async create(sink: Sink) {
     return () => sink.create(planFor(sink.planTarget, { rows: 40, runId }));
@@ -65,7 +64,6 @@ const steps = {
   },
 } as const satisfies Record<string, (sink: PostgresSink) => Promise<() => Promise<unknown>>>;
 
-/** Whether somebody waits for a lock that this program takes by name. */
 async function isWaiting(database: Database): Promise<boolean> {
   const waiting = await database.query(
     `SELECT FROM pg_locks WHERE locktype = 'advisory' AND NOT granted

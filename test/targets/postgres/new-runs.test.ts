@@ -30,7 +30,6 @@ function sinkOf(
   return pgSink({ url, postgres: { mode, key: mode === "append" ? [] : ["id"], timeouts }, ...more });
 }
 
-/** The n-th run of the job. */
 function runOf(sink: Sink, number: number): Plan {
   const plan = planFor(sink.planTarget);
   return { ...plan, runId: numberedRunId(plan.runId, number) };
@@ -38,7 +37,6 @@ function runOf(sink: Sink, number: number): Plan {
 
 const controlRow = /^INSERT INTO "infer_batch"\.spans/;
 
-/** Whether a session waits for a lock by name. */
 async function isWaited(database: Database): Promise<boolean> {
   const rows = await database.query("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted");
   return rows.length > 0;

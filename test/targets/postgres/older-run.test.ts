@@ -37,7 +37,6 @@ function sinkFor({ url }: Database, postgresSpec: PgSinkOptions["postgres"], mor
   return pgSink({ url, postgres: postgresSpec ?? {}, retrySeconds: 60, ...more });
 }
 
-/** Plans or takes up the run of a day, and is ready to commit. */
 async function night(sink: PostgresSink, day: number, { region = "EU" }: NightOptions = {}): Promise<Night> {
   const { stored, run } = await begun(sink, planOfNight(sink, day, region));
   return { sink, stored, run, day };
@@ -77,7 +76,6 @@ async function beganBeforeWhole(
   await wholeNight(second, 2, { region });
 }
 
-/** How many rows of each day are in the table. */
 async function daysIn(database: Database): Promise<Record<string, number>> {
   const rows = await database.query(
     "SELECT score::int AS day, count(*)::int AS n, count(DISTINCT id)::int AS ids FROM scores.predictions GROUP BY 1 ORDER BY 1",

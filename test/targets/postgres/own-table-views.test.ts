@@ -30,7 +30,6 @@ async function publish({ run }: { readonly run: BegunRun }, isStaged: boolean): 
   await run.finish();
 }
 
-/** Makes a view of the run's own table whose name matches. Returns the table. */
 async function viewOf(database: Database, which: string): Promise<string> {
   const [found] = await database.query(
     "SELECT format('%I.%I', schemaname, tablename) AS name FROM pg_tables WHERE tablename LIKE $1",

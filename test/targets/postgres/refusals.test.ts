@@ -58,7 +58,6 @@ postgres.describe("plans that are refused and not stored", () => {
   });
 });
 
-/** A run whose spans are committed, before its finish. */
 async function allCommitted(sink: PostgresSink): Promise<{ stored: StoredPlan; run: BegunRun }> {
   const standing = await begun(sink, plan(sink));
   await commitSpans(standing.run, standing.stored);

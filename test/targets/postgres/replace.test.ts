@@ -11,7 +11,6 @@ const postgres = usePostgres();
 const replace = (database: Database, more: object = {}): PostgresSink =>
   pgSink({ url: database.url, postgres: { mode: "replace", key: ["id"], ...more } });
 
-/** A whole run of so many rows. */
 async function runOf(database: Database, rows: number, more: object = {}): Promise<void> {
   await using sink = replace(database, more);
   await carryOut(sink, planFor(sink.planTarget, { rows, runId: `job-${String(rows).padStart(12, "0")}` }));
@@ -25,7 +24,6 @@ const tables = async (database: Database): Promise<string[]> =>
     ({ tablename }) => String(tablename).replace(/__([a-z]+)_[0-9a-f]{12}$/, "__$1"),
   );
 
-/** A table with all that a table can have and that is not its rows. */
 const furnished = `
   CREATE SCHEMA scores; CREATE ROLE reader_@; CREATE ROLE writer_@;
   CREATE TABLE scores.kinds (kind text PRIMARY KEY); INSERT INTO scores.kinds VALUES ('a');
@@ -41,7 +39,6 @@ const furnished = `
   GRANT SELECT ON scores.predictions TO reader_@; GRANT SELECT (id), UPDATE (score) ON scores.predictions TO writer_@;
   GRANT INSERT ON scores.predictions TO writer_@ WITH GRANT OPTION; GRANT SELECT ON scores.predictions TO PUBLIC;`;
 
-/** All of it, as text. */
 async function describeTable(database: Database): Promise<unknown[]> {
   return await database.query(`
     WITH t AS (SELECT * FROM pg_class WHERE oid = 'scores.predictions'::regclass)

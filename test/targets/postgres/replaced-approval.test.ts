@@ -20,13 +20,11 @@ async function idsIn(database: Database): Promise<number[]> {
   return (await database.query("SELECT id FROM scores.predictions ORDER BY 1")).map(({ id }) => Number(id));
 }
 
-/** Whether a session waits for a lock by name. */
 async function isWaited(database: Database): Promise<boolean> {
   const rows = await database.query("SELECT 1 FROM pg_locks WHERE locktype = 'advisory' AND NOT granted");
   return rows.length > 0;
 }
 
-/** The n-th run of the job. */
 function runOf(sink: PostgresSink, number: number): Plan {
   const plan = stagedPlan(sink.planTarget);
   return { ...plan, runId: numberedRunId(plan.runId, number) };

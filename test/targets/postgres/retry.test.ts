@@ -7,7 +7,6 @@ function stateError(code: string): DatabaseError {
   return Object.assign(new DatabaseError(`state ${code}`, 0, "error"), { code });
 }
 
-/** A clock that only sleeping moves. */
 function world(maxSeconds: number, random = 1) {
   const slept: number[] = [];
   const warned: string[] = [];

@@ -21,7 +21,6 @@ const swaps = ["rename", "delete_insert"] as const;
 
 const sinkOf = (database: Database, spec: Spec): PostgresSink => pgSink({ url: database.url, postgres: spec });
 
-/** Publishes a run of so many rows that replaces the whole table. */
 async function replaceBy(database: Database, runId: string, rows: number, spec: Spec = {}): Promise<void> {
   await using sink = sinkOf(database, { mode: "replace", ...spec });
   await carryOut(sink, planFor(sink.planTarget, { rows, runId }));
@@ -35,7 +34,6 @@ async function rollBack(database: Database, spec: Spec = {}): Promise<unknown> {
 const [first, second] = ["job-000000000001", "job-000000000002"] as const;
 const later: string = "late-000000000003";
 
-/** Puts the first 10 of 25 rows of a run into the table, or all, and publishes them. */
 async function append(database: Database, { runId = later, finish = true, rows = 25 } = {}): Promise<void> {
   await using sink = sinkOf(database, { mode: "append" });
   const { stored, run } = await begun(sink, { ...planFor(sink.planTarget, { rows, runId }), job: "late" });
@@ -56,7 +54,6 @@ const night = (sink: PostgresSink, runId: string): Plan => ({ ...planFor(sink.pl
 const erasedRows = (tables: readonly ErasedTable[] | undefined): unknown[] =>
   (tables ?? []).filter(({ rows }) => rows > 0).map(({ name, rows }) => [name.replace(/_\w{12}$/, ""), rows]);
 
-/** Tables and control rows that a rollback changes. */
 const swapped = (database: Database): Promise<unknown[]> =>
   database.query(`SELECT (SELECT count(*)::int FROM infer_batch.swaps) AS swaps,
     (SELECT array_agg(relname::text ORDER BY 1) FROM pg_class WHERE relnamespace = 'scores'::regnamespace) AS tables`);

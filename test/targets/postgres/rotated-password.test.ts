@@ -32,7 +32,6 @@ interface Rotating extends AsyncDisposable {
   readonly url: string;
   /** Changes the role's password, and ends its connections. */
   rotate(password: string): Promise<void>;
-  /** What .pgpass says. */
   write(password: string): void;
 }
 

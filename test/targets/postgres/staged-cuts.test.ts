@@ -18,7 +18,6 @@ const oldRow =
   "CREATE SCHEMA scores; CREATE TABLE scores.predictions (id int8 PRIMARY KEY, score real); INSERT INTO scores.predictions VALUES (-1, 0)";
 const rowsSql = "SELECT count(*)::int AS n, count(DISTINCT id)::int AS ids FROM scores.predictions";
 
-/** What an approving process does: it opens the run, decides, begins, publishes. */
 async function approve(sink: ReturnType<typeof pgSink>): Promise<void> {
   const stored = (await sink.find(stagedPlan(sink.planTarget).runId)) ?? expect.fail("no run");
   const run = await sink.open(stored);
@@ -47,7 +46,6 @@ async function cutAt(moment: string | undefined, work: () => Promise<void>): Pro
   return trace;
 }
 
-/** Holds a run whose table has one row. */
 async function heldIn(database: Database, spec: PgSinkOptions["postgres"]): Promise<void> {
   await using sink = pgSink({ url: database.url, postgres: spec ?? {} });
   await holdStaged(sink, stagedPlan(sink.planTarget));

@@ -28,7 +28,6 @@ async function rowsIn(database: Database): Promise<string[]> {
   return rows.map((row) => Object.values(row).join(" "));
 }
 
-/** Commits spans of a staged run in upsert, with these ids; approves and finishes it. */
 async function publishIds(sink: Sink, spans: readonly (readonly number[])[]): Promise<void> {
   const rows = spans.reduce((sum, ids) => sum + ids.length, 0);
   const { stored, run } = await begun(sink, stagedPlan(sink.planTarget, { rows, commitRows: spans[0]?.length ?? 1 }));
@@ -188,7 +187,6 @@ postgres.describe("the order of staged runs", () => {
 postgres.describe("a target that changes while a staged run waits", () => {
   const table = "CREATE SCHEMA scores; CREATE TABLE scores.predictions (id int8 PRIMARY KEY, score real)";
 
-  /** Holds a run, changes its target, and publishes it. */
   async function changed(
     database: Database,
     spec: PgSinkOptions["postgres"],

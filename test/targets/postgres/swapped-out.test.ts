@@ -47,7 +47,6 @@ async function rollBack(database: Database, swap: Swap): Promise<void> {
   await sink.table.rollBack();
 }
 
-/** A run of 40 rows whose spans are committed as far as `which` says. */
 async function startedRun(
   database: Database,
   spec: PgSinkOptions["postgres"] & object,

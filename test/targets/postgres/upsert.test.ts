@@ -11,7 +11,6 @@ const postgres = usePostgres();
 const upsert = (database: Database, more: object = {}): Sink =>
   pgSink({ url: database.url, postgres: { mode: "upsert", key: ["id"], ...more } });
 
-/** Carries out a run of these spans of ids, in this order of commits. */
 async function runOf(
   database: Database,
   spans: readonly (readonly number[])[],

@@ -7,7 +7,6 @@ import { listColumn } from "../../../support/batches.js";
 
 const rules = { cast: "exact", missing: "bad_row" } as const;
 
-/** The lists of a column; null for a NULL. */
 function listsOf({ offsets, child, valid }: ListColumn): unknown[] {
   if (child.kind !== "fixed") {
     throw new TypeError("numbers were due");

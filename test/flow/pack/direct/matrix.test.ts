@@ -23,7 +23,6 @@ const kinds = {
 interface Case {
   readonly name: string;
   readonly casts: readonly (keyof typeof kinds)[];
-  /** Values instead of others. */
   readonly odd: readonly { readonly column: number; readonly row: number; readonly value: number | bigint }[];
   /** Of these columns, a tenth. */
   readonly nulls?: readonly number[];

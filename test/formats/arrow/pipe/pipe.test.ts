@@ -9,7 +9,6 @@ import { endMarker, schemaBytes } from "../../../support/pipe.js";
 
 const written = join(projectFolder, "fixtures/arrow");
 
-/** Rows of all batches. */
 async function readAll(...chunks: readonly Uint8Array[]): Promise<number> {
   const given = (async function* () {
     yield* await Promise.resolve(chunks);
@@ -61,7 +60,6 @@ describe("a stream that is not what it should be", () => {
   });
 });
 
-/** The first batch's message says that its body has so many bytes. */
 function withBody(stream: Buffer, bytes: bigint): Buffer {
   const start = schemaBytes(stream);
   const message = stream.subarray(start + 8);

@@ -154,7 +154,6 @@ test("where a shard among several is damaged in its middle, the rows before come
   expect(due).toBe(rows + damagedGroup * groupRows);
 });
 
-/** The bytes of a whole copy, and those of its shard. */
 async function copyIn(
   folder: string,
   before: () => Promise<void> = async () => await Promise.resolve(),

@@ -13,7 +13,6 @@ import { carryAll, readUnits, wholeSlice } from "../../../support/parquet-units.
 import { runSpec } from "../../../support/score.js";
 import { ownJob } from "../../../support/world.js";
 
-/** Where a shard's footer begins. */
 function footerStart(bytes: Buffer): number {
   return bytes.length - 8 - bytes.readUInt32LE(bytes.length - 8);
 }

@@ -19,7 +19,6 @@ import { randomOf } from "../../../support/random.js";
 import { patch, shardJob } from "../../../support/shards.js";
 import { shownCli } from "../../../support/shown.js";
 
-/** How many rows come of a file, before it is refused or to its end. */
 async function read(path: string, projection: Projection, rowStart = 0): Promise<{ rows: number; error?: string }> {
   await using decoder = openParquetDecoder({ threads: 1, folders: [join(path, "..")], timezone: "UTC" });
   const { rows: rowEnd } = await readFooter({ path });
@@ -49,7 +48,6 @@ function levels(...runs: readonly (readonly number[])[]): number[] {
   return runs.flatMap((run) => [[run.length, 0, 0, 0], run].flat());
 }
 
-/** All three values are there. */
 const all = repeatedRun(1, 3, 1);
 
 test("the levels of a list over two rows are read", async () => {
@@ -116,7 +114,6 @@ const nested = `CASE WHEN i % 7 = 3 THEN NULL ELSE list_transform(range(i % 5), 
   CASE WHEN i % 5 = 1 THEN NULL ELSE {'a': i, 'b': CASE WHEN i % 3 = 0 THEN NULL ELSE [{'c': 'text ' || i}] END} END AS s,
   MAP {'k' || (i % 3): CASE WHEN i % 2 = 0 THEN NULL ELSE [i] END} AS m, NULL::INTEGER[] AS n, []::INTEGER[] AS e`;
 
-/** Reads all columns, of any type. */
 const throughExpression: Projection = {
   ...emptyContract,
   passthrough: [{ column: "y", source: { name: "y", path: ["y"], type: "int64", computed: true } }],

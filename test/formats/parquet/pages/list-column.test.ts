@@ -19,7 +19,6 @@ interface ListPage extends Partial<TinyFile> {
   /** Repetition and definition levels: 0 is NULL, 1 a list without elements, 2 an element that is NULL, 3 an element. */
   readonly begins: readonly number[];
   readonly present?: readonly number[];
-  /** Default: 1. */
   readonly version?: 2;
 }
 
@@ -46,7 +45,6 @@ interface Stated {
   readonly isElementOptional?: boolean;
 }
 
-/** Lists of doubles, which may be NULL, as may their elements. */
 function openPages(
   pages: readonly ListPage[],
   { rows, values, pageBytes: most, isElementOptional = true }: Stated,

@@ -18,7 +18,6 @@ interface Page {
 
 const dictionary = Float64Array.from({ length: 100 }, (_, place) => place / 7);
 
-/** A page of version 1. */
 function pageBytes({ isDictionary, rows }: Page): Buffer {
   const levels = Buffer.from(
     packedRun(
@@ -35,7 +34,6 @@ function pageBytes({ isDictionary, rows }: Page): Buffer {
   return Buffer.concat([length, levels, values]);
 }
 
-/** In memory that loops reach or not; values are aligned or not. */
 function placed(bytes: Buffer, place: "here" | "not aligned" | "elsewhere"): Uint8Array<ArrayBuffer> {
   const valuesAt = bytes.readUInt32LE(0) + 4;
   const lead = place === "not aligned" ? 1 : -valuesAt & 7;

@@ -16,7 +16,6 @@ import { openDuckDb, readByDuckDb, readUnits, wholeSlice } from "../../../suppor
 const parquetIn = (folder: string): string[] =>
   filesIn(folder).filter((name) => name.endsWith(".parquet") && !name.startsWith("corpora/"));
 
-/** What the footer says; undefined: it is refused. */
 async function footerOf(path: string): Promise<Footer | undefined> {
   try {
     return await readFooter({ path });
@@ -49,7 +48,6 @@ async function compareColumns(folder: string): Promise<string[]> {
   return told;
 }
 
-/** By file, how its rows came. */
 async function compareRows(folder: string): Promise<Record<string, string>> {
   const found: Record<string, string> = {};
   for (const name of parquetIn(folder)) {
@@ -111,7 +109,6 @@ describe(`Apache Parquet's test files${corpusNote}`, () => {
   });
 });
 
-/** What is told of a file without DuckDB, and by it. */
 async function bothOf(path: string): Promise<{ ours: SourceColumn[] | undefined; duckdb: SourceColumn[] }> {
   const footer = await readFooter({ path });
   return { ours: plainColumns(footer.leaves), duckdb: await duckDbColumns(path) };

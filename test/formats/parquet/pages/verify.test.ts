@@ -14,7 +14,6 @@ import { shardFixture } from "../../../support/shards.js";
 const values = [1, 2, 3];
 const crcOf = (given: readonly number[]): number => crc32(Buffer.from(new Float64Array(given).buffer));
 
-/** What checking the pages of these bytes says: the refusal without its path, or the counts. */
 async function check(bytes: Uint8Array): Promise<unknown> {
   await using folder = await scratchFolder();
   const path = join(folder.path, "a.parquet");

@@ -8,7 +8,6 @@ import { mkdir } from "node:fs/promises";
 import { openDuckDb } from "#src/duckdb/instance.js";
 import { countKeysIn, type OpenKeyDuckDb } from "#src/targets/parquet/sink.js";
 
-/** Carries `v` and predicts `x` for 20 rows. */
 async function carry(folder: string, columns: string): Promise<{ input: string; output: string }> {
   const output = { columns: ["id", "v"], parquet: { path: "out" } };
   const { spec, out } = await smallJob(folder, { model: identity, select: "SELECT 1", output });

@@ -10,7 +10,6 @@ import { torture } from "../../../support/torture.js";
 
 const keeps = [answersOf(1, 2), answersOf(3), answersOf(4, 5)];
 
-/** A run with answers in one file: the path of that file, its bytes, and what is read of it. */
 async function fileOf(root: string): Promise<{ path: string; bytes: Buffer; read: () => Promise<KeptAnswer[]> }> {
   await mkdir(root, { recursive: true });
   await using sink = await openDriveSink(root, nodeFileSystem);

@@ -11,7 +11,6 @@ import { torture } from "../../../support/torture.js";
 /** Bytes at the end of a plan that hold its seal. */
 const sealBytes = 100;
 
-/** A run that is finished, or has its first spans. */
 async function written(folder: string, spans?: number): Promise<string> {
   const root = join(folder, "disk");
   await mkdir(root);
@@ -19,7 +18,6 @@ async function written(folder: string, spans?: number): Promise<string> {
   return root;
 }
 
-/** Writes the file with one bit of it turned, for each of these bits. */
 async function withEachFlip(path: string, bits: Iterable<number>, look: (bit: number) => Promise<void>): Promise<void> {
   const whole = await readFile(path);
   for (const bit of bits) {

@@ -18,7 +18,6 @@ import {
   openDriveSink,
 } from "../../../support/sink-drive.js";
 
-/** A run with so many spans committed, or finished, and a sink that was opened anew. */
 interface StoredRun {
   readonly out: string;
   readonly sink: Sink;
@@ -123,7 +122,6 @@ describe("a finished run with a wrong manifest or part", () => {
   });
 });
 
-/** Writes a part's rows again, with its label unless another is given. */
 async function rewrite(part: string, select: string, label?: string): Promise<void> {
   const copy = `${part}.copy`;
   await rename(part, copy);

@@ -28,7 +28,6 @@ const failures: readonly Failure[] = [
   { what: "turns read-only", fault: { kind: "fail", errno: "EROFS" }, only: changing, code: "PERMISSION" },
 ];
 
-/** Expects that the attempt ends with an error that users can act on, and that what was reported holds. */
 async function failOnce(run: DiskRun, at: number, call: string, { fault, code }: Failure): Promise<void> {
   const { disk, attempt, check, root } = run;
   disk.faultAt(at, fault);

@@ -21,7 +21,6 @@ function sinkOf(folder: string, writer: string, fs: FileSystem = nodeFileSystem)
   return openDiskSink({ folder, fs, writer });
 }
 
-/** What two attempts that finish a run leave, and the calls of the second one. */
 interface Finished {
   readonly calls: readonly string[];
   readonly faults: readonly string[];

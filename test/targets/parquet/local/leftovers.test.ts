@@ -20,7 +20,6 @@ import { torture } from "../../../support/torture.js";
 const leftovers = torture ? 50_000 : 5000;
 const living = new Set(["host.1.aa", "other.2.bb", "host.3.cc"]);
 
-/** Counts what is done to the disk, and how many unlinks are under way at once. */
 function counting(): { fs: FileSystem; unlinked: () => number } {
   let unlinked = 0;
   return {

@@ -7,7 +7,6 @@ import { allLost, bytesLost, type Luck, namesLost } from "../../../support/luck.
 
 type Work = (disk: LossyDisk, root: string) => Promise<void>;
 
-/** Does `work`, then loses power; the files that are left with each kind of luck, with their text. */
 async function leftBy(lucks: readonly Luck[], work: Work): Promise<object[]> {
   return await Promise.all(lucks.map((luck) => leftAfter(work, luck)));
 }

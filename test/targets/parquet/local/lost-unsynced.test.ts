@@ -4,7 +4,6 @@ import { randomOf } from "../../../support/random.js";
 import { atEachCall, finish, readingCall } from "../../../support/sink-torture.js";
 import { torture } from "../../../support/torture.js";
 
-/** INFER_BATCH_TORTURE=1: more of what may survive. */
 const seeds = torture ? 40 : 1;
 
 const changing = { only: (call: string) => !readingCall.test(call) };

@@ -7,7 +7,6 @@ import { randomOf } from "../../../support/random.js";
 import { readingCall } from "../../../support/sink-torture.js";
 import { torture } from "../../../support/torture.js";
 
-/** INFER_BATCH_TORTURE=1: at each call. */
 const every = torture ? 1 : 18;
 const parallel = 2;
 
@@ -16,7 +15,6 @@ const successReturns: Luck = { name: (name) => (name === "_SUCCESS" ? "old" : "n
 
 const lucks: readonly Luck[] = [allLost, commitsSurvive, namesLost, successReturns];
 
-/** The calls of an undisturbed second run that change something, by their number. */
 async function momentsOf(): Promise<{ at: number; call: string }[]> {
   let calls: readonly string[] = [];
   await onRunDisk(2, async (root) => {
@@ -46,7 +44,6 @@ async function atMoments(ofSwap: number, work: (root: string, at: number) => Pro
   return failures;
 }
 
-/** What goes on between the moment at which an attempt is stopped and the power failure, and what survives that. */
 const failures: readonly [string, number, (disk: LossyDisk, root: string, at: number) => Promise<Luck>][] = [
   ["stops a new run", 3, (_disk, _root, at) => Promise.resolve(lucks[at % lucks.length] ?? anyLuck(randomOf(at)))],
   [

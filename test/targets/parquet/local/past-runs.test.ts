@@ -9,12 +9,10 @@ import { driveFolder, drivePlan, openDriveSink } from "../../../support/sink-dri
 const controlOf = (root: string, number: number): string =>
   join(driveFolder(root), "_infer-batch", runPlan(number).runId);
 
-/** Names in the control folder of a run. */
 async function control(root: string, number: number): Promise<string[]> {
   return (await readdir(controlOf(root, number), { recursive: true })).toSorted();
 }
 
-/** Makes the files that a late, killed attempt of a run leaves, on this host or another. */
 async function leave(root: string, number: number): Promise<void> {
   for (const folder of ["tmp", "withdrawn/elsewhere.7.ab", ...(number > 1 ? ["parts"] : [])]) {
     await mkdir(join(controlOf(root, number), folder), { recursive: true });

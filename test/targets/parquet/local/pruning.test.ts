@@ -20,7 +20,6 @@ import { readingCall } from "../../../support/sink-torture.js";
 import { tellingCalls } from "../../../support/torture.js";
 import { latch } from "../../../support/waiting.js";
 
-/** Prunes run 1 with another process's calls. */
 async function pruneFirst(root: string, fs: FileSystem = nodeFileSystem): Promise<PruneOutcome | undefined> {
   await using sink = await openDriveSink(root, fs, { isDead: () => false });
   const pruning = {
@@ -39,7 +38,6 @@ interface Call {
   readonly call: string;
 }
 
-/** Runs `work` in a copy of a folder with a published run, for each call of a prune that changes something. */
 async function atEachCall(work: (root: string, at: Call) => Promise<void>): Promise<string[]> {
   const failures: string[] = [];
   await onRunDisk(2, async (finished) => {

@@ -34,7 +34,6 @@ async function sideBySide({ root, disk: { fs } }: DiskRun, work: (one: BegunRun,
   await work(await beginDrive(first), await beginDrive(second));
 }
 
-/** A DuckDB whose answers are changed. */
 function duckDbWith(answer: (run: DuckDBConnection["run"]) => (sql: string) => Promise<unknown>) {
   return {
     ...sharedDuckDb,

@@ -17,7 +17,6 @@ async function jobOn(folder: string, path: string): Promise<{ spec: string; out:
   return { spec, out: path };
 }
 
-/** A run whose output lies on a file system of this size, in a folder of its own. */
 async function onSmallDisk(
   options: string,
   work: (job: { spec: string; out: string; disk: SmallDisk }) => Promise<void>,

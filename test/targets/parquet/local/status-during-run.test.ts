@@ -13,7 +13,6 @@ interface Seen {
   readonly committed: number;
 }
 
-/** What `status` asks of a sink; `after` is called after each call on the file system. */
 async function lookOn(root: string, after: (at: number) => Promise<void>): Promise<Seen | undefined> {
   await using sink = await openDriveSink(root, hookedDisk(root, { after }));
   const stored = await sink.find(drivePlan.runId);
@@ -41,12 +40,10 @@ async function onStaged(work: (root: string) => Promise<void>): Promise<void> {
   });
 }
 
-/** A second run that is finished. */
 async function onFinished(work: (root: string) => Promise<void>): Promise<void> {
   await onRunDisk(3, work);
 }
 
-/** Looks on once for each call, which `meanwhile` comes after; in the short form for every third, and the last. */
 async function atEachCall(
   meanwhile: (root: string) => Promise<void>,
   expected: (seen: Seen | undefined | JobError) => void,

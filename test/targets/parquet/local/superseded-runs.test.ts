@@ -21,7 +21,6 @@ import { torture } from "../../../support/torture.js";
 
 const parallel = 2;
 
-/** A process that is stopped before one of its calls, and goes on when it is told to. */
 interface Stopped {
   /** Whether it came to that call; false: it ended before. */
   readonly reached: Promise<boolean>;
@@ -65,7 +64,6 @@ function stopAt(root: string, number: number, at: number, after?: () => Promise<
 /** Calls that change what others see; in CI, a part of the other ones is enough. */
 const publishes = /^(?:link|rename) lake|^writeText tmp.(?:manifest|success)|^unlink lake/;
 
-/** The calls of an undisturbed run `number`, those that change something, by their number. */
 async function momentsOf(number: number): Promise<{ at: number; call: string }[]> {
   const moments: { at: number; call: string }[] = [];
   await onRunDisk(number, async (root) => {
@@ -197,7 +195,6 @@ interface LateFinisher {
   readonly begun: Promise<void>;
   /** Resolves when its folders are made. */
   finishes(): Promise<void>;
-  /** Lets it go on; returns what it threw. */
   resume(): Promise<unknown>;
 }
 
@@ -245,7 +242,6 @@ function stopAtFinish(root: string, number: number): LateFinisher {
   };
 }
 
-/** Pairs of moments, drawn by seed. */
 const pairs = torture ? 400 : 3;
 
 test(`readers see one run or none while stopped attempts of two runs go on (${pairs} pairs)`, {

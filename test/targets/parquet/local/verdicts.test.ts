@@ -126,7 +126,6 @@ async function interleave(
   await other;
 }
 
-/** The call of the first span of which an attempt rejects rows, by number. */
 function callOf(calls: readonly string[], pattern: RegExp): number {
   const found = calls.findIndex((call) => pattern.test(call));
   expect(found, String(pattern)).toBeGreaterThan(-1);

@@ -5,7 +5,6 @@ import { begun } from "../../../support/sinks.js";
 
 const s3 = useS3();
 
-/** A run of which all but the last span is committed. */
 async function unfinished(): Promise<{ at: S3World; part: (span: number) => string } & AsyncDisposable> {
   const at = await s3World(s3.server());
   await using sink = await at.open();

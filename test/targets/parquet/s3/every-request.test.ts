@@ -7,7 +7,6 @@ import { type Moment, nthMoment, numbered } from "../../../support/s3-moments.js
 import { carryOutS3, s3World, type S3World } from "../../../support/s3-sink-world.js";
 import { torture } from "../../../support/torture.js";
 
-/** Kinds of writes after which a process has died. */
 const tried = new Set<string>();
 
 /**
@@ -55,7 +54,6 @@ async function dieAt(at: S3World, number: number, { isIt, after }: Moment): Prom
   return struck;
 }
 
-/** Kills run `number` at a moment. Returns faults right then, and after the next process has finished it. */
 async function faultsOf(at: S3World, number: number, moment: Moment): Promise<string[]> {
   const struck = await dieAt(at, number, moment);
   const midway = await at.faultsMidway();

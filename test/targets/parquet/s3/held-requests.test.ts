@@ -12,13 +12,10 @@ const s3 = useS3();
 
 interface Ending {
   readonly what: string;
-  /** What others do while the attempt at run `number` stands before one of its requests. */
   readonly meanwhile: (sink: Sink, number: number) => Promise<void>;
-  /** What is wrong after the attempt has ended, too. */
   readonly faults: (at: S3World, sink: Sink, number: number) => Promise<string[]>;
 }
 
-/** Faults of both runs where the next one is planned only. It removes what its predecessor has left staged. */
 async function faultsOfNext(at: S3World, sink: Sink, number: number): Promise<string[]> {
   const before = (await at.faults(number)).filter((fault) => !fault.endsWith(".staged is left over"));
   await carryOutS3(sink, number + 1);
@@ -68,7 +65,6 @@ const tried = endings
       torture || (number === 1 && what.endsWith("planned")) || (number === 2 && what.endsWith("pruned")),
   );
 
-/** A world with the runs before `number` finished. */
 async function worldBefore(number: number): Promise<S3World> {
   const at = await s3World(s3.server());
   await using sink = await at.open();

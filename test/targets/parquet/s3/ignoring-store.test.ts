@@ -7,10 +7,7 @@ import { begun } from "../../../support/sinks.js";
 
 const s3 = useS3();
 
-/**
- * Makes the store take every PUT, as one that ignores the header: the existing object is removed before the PUT
- * arrives.
- */
+/** As a store that ignores the header: the existing object is removed before a PUT arrives. */
 function ignoring({ bucket, proxy }: S3World): void {
   proxy.twist = (request, headers): Twist | undefined => {
     const key = decodeURIComponent(request.split(" ")[1]?.split("?")[0] ?? "").slice(bucket.name.length + 2);
@@ -18,13 +15,11 @@ function ignoring({ bucket, proxy }: S3World): void {
   };
 }
 
-/** Makes the store refuse the condition on a version, with which a text is replaced. */
 function refusingVersions({ proxy }: S3World): void {
   proxy.twist = (request, headers) =>
     request.startsWith("PUT ") && headers["if-match"] !== undefined ? s3Error(501, "NotImplemented") : undefined;
 }
 
-/** Makes the store refuse the header. */
 function refusing({ proxy }: S3World): void {
   proxy.twist = (_request, headers) =>
     headers["if-none-match"] === undefined ? undefined : s3Error(501, "NotImplemented");

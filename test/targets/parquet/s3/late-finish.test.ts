@@ -21,19 +21,15 @@ const s3 = useS3();
 
 const runWithoutRows = { ...s3Plan(2), input: { ...s3Plan(2).input, rows: 0, shards: [] } };
 
-/** Requests of a run's finish: a copy of a part, and the removal of a part of the first run. */
 const copyOf = (number: number): RegExp => new RegExp(`^PUT .*part-00001\\.[^/]*-r${number}\\.parquet`);
 const removalOfFirst = /^DELETE .*part-00001\.[^/-]*-[0-9a-f]+\.parquet/;
 
 interface Stop {
-  /** How many requests stand there. */
   reached(): number;
   twist(request: string): Twist | undefined;
-  /** Lets them on. */
   go(): void;
 }
 
-/** Holds all requests that are like this. */
 function stopAt(pattern: RegExp): Stop {
   const { promise, resolve } = latch<undefined>();
   let reached = 0;
@@ -50,13 +46,11 @@ function stopAt(pattern: RegExp): Stop {
   };
 }
 
-/** Parts of a run in the readers' folder; of the first run by default. */
 async function partsOf(at: S3World, number = 1): Promise<number> {
   const suffix = number === 1 ? "job-000000000000.parquet" : `-r${number}.parquet`;
   return (await at.names()).filter((name) => name.startsWith("part-") && name.endsWith(suffix)).length;
 }
 
-/** A finish of the first run that stands before a request. */
 async function stoppedFinish(
   at: S3World,
   late: Sink,

@@ -104,7 +104,6 @@ s3.describe("requests to a target in S3", () => {
 
 const badRow = new JobError("BAD_ROW", "row 3 is bad");
 
-/** Answers each request with SlowDown, and counts them. */
 function slowStore({ proxy }: S3World): { count: number } {
   const seen = { count: 0 };
   proxy.twist = () => {

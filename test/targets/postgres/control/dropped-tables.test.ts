@@ -12,7 +12,6 @@ const postgres = usePostgres();
 /** Tables without which no run goes on; `rejects` and `swaps` are needed by those that reject rows, and by `replace`. */
 const tables = ["version", "runs", "attempts", "spans", "finishes", "documents"];
 
-/** Carries a staged run on, as far as it is not done. */
 async function carryOn(database: Database, spans = 99): Promise<JobError | undefined> {
   await using sink = pgSink({ url: database.url, postgres: { mode: "append" }, retrySeconds: 1 });
   try {

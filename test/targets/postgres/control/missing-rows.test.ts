@@ -16,7 +16,6 @@ const postgres = usePostgres();
 const append = { mode: "append" } as const;
 const planOf = (sink: PostgresSink): Plan => planFor(sink.planTarget, { rows: 40, runId: runOf(40) });
 
-/** Carries a run on as an attempt does, which records its failure. Runs `sql` when so many spans are committed. */
 async function attempt(
   database: Database,
   spec: PgSinkOptions["postgres"] & object = append,

@@ -95,7 +95,6 @@ const manifest = JSON.stringify({
 
 const errno = (code: string): Error => Object.assign(new Error(code), { code });
 
-/** Finds the published runs of folders out/2026-11-21 and out/2026-11-22; the first one fails in a call. */
 async function findWith(failing: string, error: Error): Promise<string[]> {
   const call = async <T>(path: string, result: T): Promise<T> => {
     if (path === failing) {
