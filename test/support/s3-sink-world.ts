@@ -143,7 +143,6 @@ export async function carryOutS3(sink: Sink, number = 1): Promise<void> {
   await run.finish();
 }
 
-/** A run with every span committed, and not yet finished. */
 export async function committedS3(sink: Sink, number: number): Promise<BegunRun> {
   const { run } = await begun(sink, s3Plan(number));
   for (const span of [0, 1, 2]) {
