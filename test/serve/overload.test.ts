@@ -6,7 +6,6 @@ import { startServing } from "../support/serve.js";
 import { torture } from "../support/torture.js";
 import { fixtureNamed } from "../support/world.js";
 
-/** Bytes that a process has in memory. */
 async function residentBytes(pid: number | undefined): Promise<number> {
   const status = await readFile(`/proc/${pid}/status`, "utf8");
   return Number(/^VmRSS:\s*(\d+)/m.exec(status)?.[1]) * 1024;
