@@ -27,7 +27,7 @@ async function heldBefore(folder: string): Promise<Night> {
   return night;
 }
 
-/** The same, with the fault corrected: a new run would pass. */
+/** A held night with the fault corrected: a new run would pass. */
 async function correctedBefore(folder: string): Promise<Night> {
   const night = await heldBefore(folder);
   await nightlyJob(folder); // which writes the spec as it was

@@ -13,7 +13,6 @@ import { type Bucket, s3Env } from "./s3.js";
 import { mirror } from "./s3-target.js";
 import { until } from "./waiting.js";
 
-/** Where a job with prompts writes, and what it finds there. */
 export interface PromptTarget {
   /** `output` of the spec, without columns. */
   readonly output: object;

@@ -125,7 +125,6 @@ export async function commitSpan(
   return await run.commit(spanAt(s3Plan(), span), whole(rows, rejects));
 }
 
-/** Finds or plans a run and carries it to its end, as `run` does. */
 export async function carryOutS3(sink: Sink, number = 1): Promise<void> {
   const found = await sink.find(s3Plan().runId);
   const stored = found?.plan.runId === s3Plan(number).runId ? found : await sink.create(s3Plan(number));
