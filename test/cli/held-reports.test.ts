@@ -44,7 +44,6 @@ test("the page and metrics of a held run show the reason, and then the decision 
   expect(await page()).toContain("<h1>PUBLISHED. Approved by ana: one shop only.</h1>");
 });
 
-/** Reads the state, the exit code and the last success in metrics. */
 async function gauges(path: string): Promise<readonly unknown[]> {
   const text = await readFile(path, "utf8");
   return [

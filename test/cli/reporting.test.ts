@@ -11,7 +11,6 @@ import { scratch, writeSpec } from "../support/job.js";
 import { listen } from "../support/listener.js";
 import { away, fails, inScratch, tell, wine } from "../support/telling.js";
 
-/** What a gauge of a file stands at. */
 async function gaugeIn(path: string, name: string): Promise<number | undefined> {
   const [, value] = new RegExp(`^infer_batch_${name}\\{.*\\} (.*)$`, "m").exec(await readFile(path, "utf8")) ?? [];
   return value === undefined ? undefined : Number(value);

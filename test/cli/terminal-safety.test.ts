@@ -140,7 +140,6 @@ describe("terminal safety of commands", () => {
   });
 });
 
-/** What a log writes of one warning. */
 function logged(format: "pretty" | "json"): string {
   let text = "";
   const raw = { isTTY: true, write: (more: string) => (text += more) } as unknown as Output;

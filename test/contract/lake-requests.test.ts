@@ -18,7 +18,6 @@ import { firstOf, tellingCalls, torture } from "../support/torture.js";
 const upTo = (end: number): number[] => Array.from({ length: end }, (_, id) => id);
 const runId = "job-000000000000";
 
-/** A table, whose commits are requests. */
 interface Table {
   /** Of the server that takes them. */
   readonly port: number;

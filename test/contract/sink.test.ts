@@ -128,7 +128,6 @@ async function postgresWorld(mode: "append" | "upsert" | "replace"): Promise<Ans
   };
 }
 
-/** Ids of rows in memory. */
 function memoryWorld(): Promise<AnswersWorld> {
   const target = memoryTarget();
   return Promise.resolve({

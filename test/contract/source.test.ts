@@ -9,7 +9,6 @@ import { scratchFolder } from "../support/job.js";
 import { sourceIn, useStores } from "../support/clouds.js";
 import type { StoreServer } from "../support/s3.js";
 
-/** A place where shards are. */
 interface World extends AsyncDisposable {
   readonly source: Source;
   /** As a spec names something there. */
@@ -62,7 +61,6 @@ async function outcomeOf(work: () => Promise<unknown>): Promise<string> {
   );
 }
 
-/** What every source keeps to. */
 function contractOf(name: string, worldOf: () => Promise<World>): void {
   describe(name, () => {
     test("lists what a pattern matches, sorted", async () => {

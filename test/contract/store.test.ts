@@ -64,7 +64,6 @@ async function objectsWorld(server: StoreServer, spoolAt?: string): Promise<Stor
   };
 }
 
-/** A fence that `close` closes. */
 function fenceAt(root: string): Fence & { close: () => void } {
   let isOver = false;
   return {

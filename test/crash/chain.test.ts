@@ -23,7 +23,6 @@ const columns = ["x", "id"];
 /** Runs of a chain, and processes that are killed. */
 const { ticks, kills } = torture ? { ticks: 50, kills: 20 } : { ticks: 4, kills: 4 };
 
-/** Where the rows go. */
 interface Place extends AsyncDisposable {
   readonly output: object;
   readonly env: Readonly<Record<string, string>>;
@@ -112,10 +111,7 @@ function moments(random: () => number): ReadonlySet<number> {
   return chosen;
 }
 
-/**
- * Carries out ticks of a cron while a table grows and is compacted: of one process, of two at once, or of two workers. Some
- * are killed at a random moment. In the end, a run without kills reads what is left.
- */
+/** Ticks of a cron while a table grows and is compacted, some of them killed; at last, a run reads what is left. */
 async function live(kind: LakeKind, place: Place, seed: number): Promise<number> {
   const random = randomOf(seed);
   const lake = await growingLake(kind, scratch.path);

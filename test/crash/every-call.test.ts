@@ -24,7 +24,6 @@ import {
 
 const parallelKills = 2;
 
-/** Looks at what a killed run leaves, and lets the same command finish. */
 async function killAndResume(kill: Kill): Promise<{ committed: number }> {
   await using folder = await scratchFolder();
   const { spec, out, expected } = await watchedJob(folder.path);

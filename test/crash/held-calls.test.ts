@@ -21,14 +21,13 @@ async function nightsBefore(folder: string): Promise<Night> {
   return nightAt(folder, date);
 }
 
-/** The same, with the new run held. */
 async function heldBefore(folder: string): Promise<Night> {
   const night = await nightsBefore(folder);
   await expectEnd(night.run("run", "--new-run"), 67);
   return night;
 }
 
-/** The same, with the fault corrected: a new run would pass. */
+/** A held night with the fault corrected: a new run would pass. */
 async function correctedBefore(folder: string): Promise<Night> {
   const night = await heldBefore(folder);
   await nightlyJob(folder); // which writes the spec as it was
@@ -58,7 +57,6 @@ interface Case {
   readonly seen: readonly NightSeen[];
   /** What readers find when the same command has run again. */
   readonly end: NightSeen;
-  /** What `status` says then. */
   readonly status: "held" | "published" | "discarded";
 }
 

@@ -12,7 +12,6 @@ import { watchCommand } from "../support/watched.js";
 import { expectEnd } from "../support/cli.js";
 
 const date = "2026-11-21";
-/** INFER_BATCH_TORTURE=1: more rounds. */
 const rounds = torture ? 60 : 1;
 
 /** A held night with too few rows; the spec no longer leaves any out, so that a new run passes. */

@@ -39,7 +39,6 @@ interface Place extends AsyncDisposable {
   readonly faults: (rows: { readonly scored: number; readonly left: number }) => Promise<readonly string[]>;
   /** Calls that a run makes, about, among which moments are drawn. */
   readonly calls: number;
-  /** Carries out a command, and kills it at a moment if one is given and comes. */
   readonly run: (args: readonly string[], moment: Moment | undefined) => Promise<CliResult>;
 }
 
@@ -67,7 +66,6 @@ const [nightBefore, night] = ["2026-11-20", "2026-11-21"];
 const rowsOfInput = 360;
 const isRejected = (id: number): boolean => id % 97 === 5;
 
-/** Writes the input and the model into a folder, once for all lives. */
 async function writeInput(folder: string): Promise<void> {
   await mkdir(join(folder, "in"), { recursive: true });
   const rows = `SELECT i AS id, CASE WHEN i % 97 <> 5 THEN i::DOUBLE END AS v FROM range(${rowsOfInput}) t(i)`;
@@ -80,7 +78,6 @@ const preload = (name: string): string => `--import=${pathToFileURL(join(project
 
 type Env = Readonly<Record<string, string>>;
 
-/** Runs a command, which is killed by a preload at a call, by a time, or not at all. */
 async function runAndKill(
   args: readonly string[],
   moment: Moment | undefined,
@@ -97,7 +94,6 @@ async function runAndKill(
   return ended;
 }
 
-/** What a reader of a folder finds who follows `_SUCCESS`. */
 async function lookInFolder(folder: string): Promise<Look | undefined> {
   const told = await publishedRun(folder);
   const rows = told === undefined ? undefined : await rowsIn(folder).catch(() => undefined);
@@ -307,7 +303,6 @@ type State = readonly RunRows[];
 const ids = Array.from({ length: rowsOfInput }, (_, id) => id).filter((id) => !isRejected(id));
 const allIds = new Set(ids);
 const fewIds = new Set(ids.filter((id) => id < 40));
-/** Texts of states that are compared with each look. */
 const texts = new WeakMap<RunRows, string>();
 
 function textOf(run: RunRows): string {
@@ -318,7 +313,6 @@ function textOf(run: RunRows): string {
 
 const stateText = (state: State): string => state.map(textOf).join("\n");
 
-/** A state without some rows, and without runs that have no other. */
 function withoutIds(state: State, gone: ReadonlySet<number>): State {
   const left = state.map(({ factor, ids: some }) => ({
     factor,
@@ -329,10 +323,7 @@ function withoutIds(state: State, gone: ReadonlySet<number>): State {
 
 const numberOf = (run: string): number => Number(/-r(\d+)$/.exec(run)?.[1] ?? 1);
 
-/**
- * Rows by their runs, the oldest run first. Notes rows that are wrong, there twice, or of a later run than is told: those
- * that an erasure has left are of an earlier one.
- */
+/** Rows by runs, the oldest first; notes faults. What an erasure has left is of an earlier run than is told. */
 function runsIn({ rows, told }: Look, faults: Faults): RunRows[] {
   const runs = new Map<string, { factor: number; ids: Set<number> }>();
   for (const { run, id, score } of rows) {
@@ -354,7 +345,6 @@ function runsIn({ rows, told }: Look, faults: Faults): RunRows[] {
   return [...runs].toSorted(([a], [b]) => numberOf(a) - numberOf(b)).map(([, found]) => found);
 }
 
-/** A reader that polls until it is stopped. */
 interface Watch {
   readonly faults: Faults;
   readonly reads: number;
@@ -544,7 +534,6 @@ async function crew(life: Life, code: number): Promise<void> {
   await attempt(life, argsOf(life, "run"), [code]);
 }
 
-/** Opens a new run with a command that may be killed, and has it carried to its end. */
 async function newRun(life: Life, code: number): Promise<void> {
   const args = argsOf(life, "run", "--new-run", ...(life.place.effect === "adds" ? ["--allow-duplicates"] : []));
   const moments = momentsOf(life);
@@ -556,7 +545,6 @@ async function newRun(life: Life, code: number): Promise<void> {
   await crew(life, code);
 }
 
-/** Two erasures at once, which are killed and repeated until both are done. */
 async function eraseTwo(life: Life, keys: readonly number[]): Promise<void> {
   await writeJob(life, { factor: 1, output: life.place.eraserOutput });
   const erasing = keys.map(async (key) => {
@@ -575,7 +563,6 @@ async function eraseTwo(life: Life, keys: readonly number[]): Promise<void> {
   await Promise.all(erasing);
 }
 
-/** Carries out a night from its first run to its erasures. */
 async function live(life: Life): Promise<void> {
   const { place, random, hasChecks, watch } = life;
   const before = async (output: object): Promise<void> => {
@@ -652,7 +639,6 @@ async function lifeOf(seed: number): Promise<Ended> {
   return { seed, name, kills: life.kills, reads: watch.reads, faults: watch.faults };
 }
 
-/** The first faults of each kind. */
 function shown(faults: Faults): string[] {
   return Object.entries(faults).flatMap(([kind, all]) =>
     all.slice(0, 3).map((text) => `${kind} (1 of ${all.length}): ${text.slice(0, 2000)}`),

@@ -32,7 +32,6 @@ async function twoRuns(folder: string, commitRows: number, { old = 1 } = {}): Pr
   return { spec, out: join(folder, "out"), old: golden, new: golden.map(({ id, score }) => ({ id, again: score })) };
 }
 
-/** The same in another folder. */
 async function copyOf(runs: TwoRuns, from: string, to: string): Promise<TwoRuns> {
   await cp(from, to, { recursive: true });
   return { ...runs, spec: join(to, "job.yaml"), out: join(to, "out") };
@@ -41,9 +40,7 @@ async function copyOf(runs: TwoRuns, from: string, to: string): Promise<TwoRuns>
 /** What a reader counts: rows of the old run, of the new one, or nothing. */
 type Look = "old" | "new" | "nothing" | { readonly faults: readonly string[] };
 
-/**
- * Reads as readers are told to: `_SUCCESS`, all parts, `_SUCCESS` again. What was read is dropped when that differs.
- */
+/** Reads as readers are told to; what was read is dropped where `_SUCCESS` has changed meanwhile. */
 async function look({ out, old, new: next }: TwoRuns): Promise<Look> {
   const before = await successIn(out);
   if (before === undefined) {
@@ -66,7 +63,6 @@ async function successIn(out: string): Promise<string | undefined> {
   return await readFile(join(out, "_SUCCESS"), "utf8").catch(() => undefined);
 }
 
-/** Expects the new rows, and nothing of the run before. */
 async function expectNew({ out, new: next }: TwoRuns): Promise<void> {
   expect(differences(await outputRows(out), next)).toEqual([]);
   expect(await faultsOfFinished(out, next.length)).toEqual([]);
@@ -89,7 +85,6 @@ async function traceOf(finished: TwoRuns, first: string, folder: string): Promis
   return calls;
 }
 
-/** Where that run leaves copies of its folder. */
 const copiesIn = (folder: string): string => join(folder, "copies");
 
 /**

@@ -22,7 +22,6 @@ const postgres = usePostgres();
 const parallelKills = 2;
 const modes = ["append", "upsert", "replace"] as const;
 
-/** The statements of an undisturbed run, in order. */
 async function traceOf(mode: Mode): Promise<string[]> {
   await using scratch = await scratchFolder();
   await using database = await postgres.server().createDatabase();

@@ -33,7 +33,6 @@ async function jobFor(folder: string, database: Database, mode: Mode, command: C
   return job;
 }
 
-/** Runs a command that is killed at a moment, or traced. */
 async function watched(job: PgJob, command: Command, env: Record<string, string>): Promise<CliResult> {
   return command === "run --new-run"
     ? await runWatchedPg(job.spec, env, { args: ["--new-run"] })

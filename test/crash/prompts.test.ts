@@ -21,7 +21,6 @@ import { useS3 } from "../support/s3.js";
 import { torture } from "../support/torture.js";
 import { until } from "../support/waiting.js";
 
-/** A client that was killed. */
 interface PromptKill {
   /** Milliseconds of the wall clock, right after the client had ended. */
   readonly at: number;
@@ -44,7 +43,6 @@ function keyOf(request: string, nth: number): string {
   return nth === 1 ? request : createHash("sha256").update(`${request} ${nth}`).digest("hex");
 }
 
-/** Compares the books of a server with what was at the target at each kill, answer by answer. */
 async function auditBooks(server: PromptServer, kills: readonly PromptKill[]): Promise<AuditedBooks> {
   const known = { requests: 0, prompt_tokens: 0, cached_tokens: 0, completion_tokens: 0 };
   const unkept: number[][] = kills.map(() => []);
@@ -103,15 +101,12 @@ const hangingMs = 3_600_000;
 const latencyMs = 3;
 
 interface KillMoment {
-  /** Requests that the server has received. */
   readonly received: number;
   /** Whether the client may first make all of its answers durable. */
   readonly isSettled: boolean;
-  /** The kills before this one. */
   readonly before: readonly PromptKill[];
 }
 
-/** Runs the job, and kills it at a moment. */
 async function killAt(
   job: TicketJob,
   server: PromptServer,
@@ -156,7 +151,6 @@ const settledKills = torture ? kills : kills.filter(isSettled);
 /** One in a thousand tickets is refused for what it says, not by seed. */
 const faults = { ...everyFault, poison: 0 };
 
-/** Kills a job several times, and checks its rows and the books of its server, answer by answer. */
 async function outliveKills(targetIn: (folder: string) => PromptTarget, numbers = kills): Promise<void> {
   // With this seed, the first requests of two tickets are cut off: a kill may be amid one of them.
   await using server = await startPromptServer({ ...ticketServer, seed: 8, faults });
@@ -206,7 +200,6 @@ test("prompts to a server that misbehaves are answered once each, whenever the c
 const fewTickets = { rows: 380, every: 0 };
 const workers = ["0/2", "1/2"];
 
-/** Kills a worker when the server has received so many requests. */
 async function killWorkerAt(job: TicketJob, server: PromptServer, received: number): Promise<CliResult> {
   let child: { kill(signal: NodeJS.Signals): boolean } | undefined;
   let ended = false;

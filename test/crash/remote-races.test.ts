@@ -71,10 +71,8 @@ const s3 = useS3();
 const postgres = usePostgres();
 
 const [before, date] = ["2026-11-20", "2026-11-21"];
-/** INFER_BATCH_TORTURE=1: more rounds. */
 const rounds = torture ? 25 : 1;
 
-/** What a round of a race happens in. */
 interface Place {
   readonly output: SpecOverrides["output"];
   look(): Promise<Look>;

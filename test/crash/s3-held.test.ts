@@ -25,9 +25,7 @@ interface World extends AsyncDisposable {
   readonly rewrite: Nights["rewrite"];
   /** Names below the output's folder. */
   names(): Promise<string[]>;
-  /** Stores what the output's folder holds. */
   save(as: State): Promise<void>;
-  /** Puts back what `save` stored. */
   restore(state: State): Promise<void>;
   /** What a reader finds that follows `_SUCCESS`: `r2: 50` are the 50 rows of run 2. */
   seen(): Promise<string>;
@@ -107,7 +105,6 @@ async function seenIn(folder: string): Promise<string> {
   return `r${splitRunId(runId as RunId).number}: ${isWhole ? ids.length : `${ids.length} rows in ${parts.join()}`}`;
 }
 
-/** The command that is killed, and what may be found then. */
 interface Case {
   readonly title: string;
   readonly command: readonly [string, ...string[]];
@@ -204,10 +201,7 @@ const cases: readonly Case[] = [
   },
 ];
 
-/**
- * Moments of a command. The long form: before and after each request that changes the store. A kill at any other request
- * leaves what a kill after the change before it does.
- */
+/** The long form: before and after each request that changes the store; other kills leave what those leave. */
 async function momentsOf(world: World, { command, code, short, end }: Case): Promise<Moment[]> {
   if (!torture) {
     return short.map((pattern) => ({
@@ -225,7 +219,6 @@ async function momentsOf(world: World, { command, code, short, end }: Case): Pro
   return changes.flatMap(({ kind, nth }) => [nthMoment(kind, nth, false), nthMoment(kind, nth, true)]);
 }
 
-/** Kills the command at a moment, and carries it out again. Returns what readers found in between. */
 async function killedAt(world: World, one: Case, moment: Moment): Promise<string> {
   const { night, proxy } = world;
   const hasStruck = refuseFrom(proxy, moment);

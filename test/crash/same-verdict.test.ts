@@ -18,12 +18,10 @@ const [before, date] = ["2026-11-20", "2026-11-21"];
 const kills = torture ? [1, 2, 3, 5, 6, 8, 9, 10, 12, 13] : [6];
 const workers = torture ? 4 : 2;
 
-/** A target of its own. */
 interface Place extends AsyncDisposable {
   readonly output: SpecOverrides["output"];
   /** The number of committed spans of the night. */
   spans(): Promise<number>;
-  /** The stored verdict on the night, as JSON. */
   verdict(): Promise<string>;
 }
 
@@ -104,7 +102,6 @@ const ways: Readonly<Record<string, Way>> = {
   },
 };
 
-/** Kills a process as soon as so many spans are committed. */
 async function killWhen(child: RunningCli, place: Place, most: number): Promise<void> {
   for (let tries = 0; tries < 5000 && (await place.spans().catch(() => 0)) < most; tries += 1) {
     await sleep(5);

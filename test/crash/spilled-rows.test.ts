@@ -28,7 +28,6 @@ interface Target {
   /** The key `output` of the spec, besides its columns. */
   readonly output: object;
   readonly env: Readonly<Record<string, string>>;
-  /** Whether a file in the scratch folder has spilled rows. */
   readonly isSpilled: (path: string) => boolean;
   /** Rows of the output, `id` and `bytes` of the body. */
   found(): Promise<readonly { readonly id: number; readonly bytes: number }[]>;
@@ -49,13 +48,11 @@ async function writeJob(folder: string, { output }: Target): Promise<string> {
   });
 }
 
-/** Files below a folder; none where it does not exist. */
 async function filesBelow(folder: string): Promise<string[]> {
   const entries = await readdir(folder, { recursive: true, withFileTypes: true }).catch(() => []);
   return entries.filter((entry) => entry.isFile()).map((entry) => join(entry.parentPath, entry.name));
 }
 
-/** Runs the job until so many spans had spilled rows, and kills it. */
 async function killAt(folder: string, spec: string, target: Target, spans: number): Promise<CliResult> {
   const seen = new Set<string>();
   const over = new AbortController();

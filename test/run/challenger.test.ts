@@ -32,7 +32,6 @@ function jobOf({ challenger, ...overrides }: SpecOverrides & { readonly challeng
 const write = async (folder: string, overrides?: Parameters<typeof jobOf>[0]): Promise<string> =>
   await writeSpec(folder, fixtureNamed("cancer-logistic"), jobOf(overrides));
 
-/** The stored result of the comparison, as text. */
 async function resultIn(folder: string): Promise<string> {
   const names = await readdir(join(folder, "out"), { recursive: true });
   const name = names.find((path) => path.endsWith("comparison.json")) ?? "";

@@ -15,7 +15,6 @@ const done = (span: number): boolean => span < 2;
 interface Change {
   readonly what: string;
   readonly change: (job: OwnJob) => Promise<void>;
-  /** What the message must say. */
   readonly says: RegExp;
 }
 

@@ -97,7 +97,6 @@ function timeAt(day: number, hour: number, minute = 5): Date {
   return new Date(Date.UTC(2026, 10, 1 + day, hour, minute));
 }
 
-/** A generator of numbers from 0 to 1. */
 function randomNumbers(seed: number): () => number {
   let state = seed;
   return () => {
@@ -130,7 +129,6 @@ async function goodDays(chain: Chain, [from, to]: readonly [number, number], ran
   }
 }
 
-/** The hours of a day at which a run was held. */
 async function heldHours(
   chain: Chain,
   day: number,

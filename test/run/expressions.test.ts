@@ -10,7 +10,6 @@ import { scoreHere } from "../support/score.js";
 import { fixtureNamed } from "../support/world.js";
 import { firstOf } from "../support/torture.js";
 
-/** A filter in SQL and in JavaScript. */
 interface Filter {
   readonly where: string;
   readonly keeps: (row: Row) => boolean;

@@ -628,7 +628,6 @@ function range(start: number, end: number): number[] {
   return Array.from({ length: end - start }, (_, index) => start + index);
 }
 
-/** The rows of all runs of a chain. */
 async function allScored(): Promise<unknown[][]> {
   const names = await readdir(join(scratch.path, "out"));
   const rows = await Promise.all(

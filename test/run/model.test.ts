@@ -27,13 +27,10 @@ interface ModelWorld extends AsyncDisposable {
   readonly version: number;
   /** Writes all shards again, with other values. */
   change(): Promise<void>;
-  /** One process; what it reported or threw. */
   attempt(options: AttemptOptions): Promise<RunReport>;
   /** Looks for plans that were not there before: they are of the version that is there now. */
   notePlans(): Promise<void>;
-  /** Lists what is wrong in the folder. */
   faults(): Promise<string[]>;
-  /** The run that `_SUCCESS` names. */
   success(): Promise<{ number: number; version: number | undefined } | undefined>;
   /** The highest run that has a plan. */
   latest(): Promise<number>;
@@ -198,7 +195,6 @@ async function modelWorld(folder: string, { rows, commitRows }: ModelPlan): Prom
 /** Writers of attempts under way. */
 const alive = new Set<string>();
 
-/** INFER_BATCH_TORTURE=1: 1,000 runs. */
 const runs = torture ? 1000 : 5;
 
 /** What becomes of the machine in the middle of a step. */
@@ -209,7 +205,6 @@ interface Blow {
   readonly power: number | undefined;
 }
 
-/** Processes that start at once, or a change of the input. */
 type Step =
   | { readonly kind: "attempts"; readonly attempts: readonly AttemptOptions[]; readonly blow: Blow | undefined }
   | { readonly kind: "change" };

@@ -36,11 +36,9 @@ interface Given extends SpecOverrides {
 interface ModelNights extends AsyncDisposable {
   readonly cache: string;
   night(date: string, given: Given): Promise<Ended>;
-  /** Writes another model. */
   other(shift: number): Promise<{ readonly path: string }>;
 }
 
-/** A job whose model is replaced between nights. */
 async function modelNights(): Promise<ModelNights> {
   const ownFolder = await scratchFolder();
   const [path, cache] = [join(ownFolder.path, "model.onnx"), join(ownFolder.path, "cache")];

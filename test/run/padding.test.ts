@@ -37,7 +37,6 @@ const plainRows = (rows: readonly Row[]): Row[] =>
 
 type Format = "parquet" | "arrow" | "arrows";
 
-/** A job over one shard of a format. */
 async function jobOver(
   folder: string,
   format: Format,

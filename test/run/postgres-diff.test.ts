@@ -53,7 +53,6 @@ function moved(every: number, what: string): string {
   return `CASE WHEN i % ${every} = 0 THEN ${what} ELSE 0 END`;
 }
 
-/** What both nights differ by. */
 const difference = {
   rows_a: 441,
   rows_b: 440,

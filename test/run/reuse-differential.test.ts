@@ -138,7 +138,6 @@ function sqlOf({ rows, keyType }: Night): string {
   return `SELECT n::INTEGER AS n, key::${keyType} AS key, x0::FLOAT AS x0, x1::FLOAT AS x1, y::FLOAT AS y, t FROM (VALUES ${values.join(", ")}) AS v(n, key, x0, x1, y, t)`;
 }
 
-/** The rows that are published: neither bad nor filtered out. */
 function published({ rows, limit }: Night): TableRow[] {
   return rows.filter(({ x }, at) => at < limit && x[0] !== "NULL");
 }

@@ -67,11 +67,7 @@ async function startRayServe(folder: string, file: string): Promise<ModelServerP
 
 const mlserver = pythonTools("mlserver", ["mlserver==1.7.1", "onnxruntime==1.32.0"]);
 
-/**
- * Starts a real MLServer, which speaks JSON only and names a model's version in its answers alone, with a model of
- * fixtures/models, called `m`.
- * @param folder an empty folder
- */
+/** MLServer speaks JSON only, and names a model's version in its answers alone. The model is called `m`. */
 async function startMlServer(folder: string, file: string, signature: V2Model): Promise<ModelServerProcess> {
   await mkdir(join(folder, "m"));
   const script = fileURLToPath(new URL("../support/mlserver_model.py", import.meta.url));
@@ -95,7 +91,6 @@ async function startMlServer(folder: string, file: string, signature: V2Model): 
 /** KServe's own model server in Python. */
 const kserve = pythonToolsOfTorture("kserve", ["kserve==0.21.0", "onnxruntime==1.32.0"]);
 
-/** Starts a real KServe with a model of fixtures/models, called `m`. @param folder an empty folder */
 async function startKServe(folder: string, file: string, signature: V2Model): Promise<ModelServerProcess> {
   const [port, grpcPort] = [await freePort(), await freePort()];
   const { inputs, outputs } = signature;

@@ -29,7 +29,6 @@ async function run(spec: string, ...options: readonly string[]): Promise<CliResu
   return { ...ran, status: line === "" ? undefined : (JSON.parse(line) as { status: string }).status };
 }
 
-/** The folders of runs. */
 async function runFolders(): Promise<string[]> {
   const names = await readdir(join(scratch.path, "out")).catch(() => []);
   return names.filter((name) => name.startsWith("run=")).toSorted();

@@ -18,7 +18,6 @@ const names = Array.from({ length: 32 }, (_, index) => `f${index}`);
 /** Each feature in its own way, some missing; the last rows repeat the first. */
 const select = `SELECT i AS id, ${names.map((name, index) => `CASE WHEN hash(r, ${index}) % 50 = 7 THEN NULL ELSE (hash(r, ${index}) % 100000)::DOUBLE / 1e4 - 5 END::FLOAT AS ${name}`).join(", ")} FROM (SELECT i, i % 16000 AS r FROM range(${rows}) AS t(i))`;
 
-/** A job over these rows. */
 async function writeJob(folder: string, { engine = {} }: { engine?: object }): Promise<string> {
   await mkdir(join(folder, "in"), { recursive: true });
   await writeRows(join(folder, "in/part-00000.parquet"), select);

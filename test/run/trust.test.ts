@@ -19,7 +19,6 @@ async function partPath(out: string, span: number): Promise<string | undefined> 
   return name === undefined ? undefined : join(out, name);
 }
 
-/** The part of a span, once it is there. */
 async function awaitPart(out: string, span: number): Promise<string> {
   for (;;) {
     const path = await partPath(out, span);

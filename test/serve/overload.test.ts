@@ -8,7 +8,6 @@ import { until } from "../support/waiting.js";
 import { torture } from "../support/torture.js";
 import { fixtureNamed } from "../support/world.js";
 
-/** Bytes that a process has in memory. */
 async function residentBytes(pid: number | undefined): Promise<number> {
   const status = await readFile(`/proc/${pid}/status`, "utf8");
   return Number(/^VmRSS:\s*(\d+)/m.exec(status)?.[1]) * 1024;

@@ -15,7 +15,6 @@ const canary = {
 } as unknown as ServedModel;
 const found = { members: '"id":1,"score":0.5', runId: plan.runId, model: "ab" };
 
-/** Asks for the row with id 1. */
 async function ask(lookUp: () => Promise<unknown>): Promise<{ readonly text: string; readonly warnings: string[] }> {
   const rowsByKey = { columns: [{ name: "id", type: "int64", path: ["id"] }], lookUp, waiting: 0 };
   const warnings: string[] = [];

@@ -12,7 +12,6 @@ import { until } from "../support/waiting.js";
 
 const postgres = usePostgres();
 
-/** Adds a number to x. */
 const adding = (added: number): SmallModel => ({
   inputs: [{ name: "x", dtype: "float32", shape: ["N", 1] }],
   outputs: [{ name: "score", dtype: "float32", shape: ["N", 1] }],

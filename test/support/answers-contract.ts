@@ -11,7 +11,6 @@ import { begun, collect, commitSpans, planFor } from "./sinks.js";
 import { commitProfiled } from "./staging-contract.js";
 import { decisionOf, stagedPlan, verdictOf } from "./staged-plans.js";
 
-/** An answer of a request by its number. */
 export function answerOf(n: number, content = `answer ${n}`): KeptAnswer {
   const request = createHash("sha256").update(`request ${n}`).digest("hex");
   return { request, answer: JSON.stringify({ n, content, finish_reason: "stop", prompt_tokens: 12 }) };
@@ -21,7 +20,6 @@ export const answersOf = (...numbers: readonly number[]): KeptAnswer[] => number
 
 const upTo = (end: number): number[] => Array.from({ length: end }, (_, n) => n);
 
-/** Reads a journal: answers by request, in order. */
 export async function answersIn(journal: Pick<AnswerJournal, "read">): Promise<KeptAnswer[]> {
   const all = new Map((await collect(journal.read())).map(({ request, answer }) => [request, answer]));
   return inOrder([...all].map(([request, answer]) => ({ request, answer })));
@@ -30,7 +28,6 @@ export async function answersIn(journal: Pick<AnswerJournal, "read">): Promise<K
 export const inOrder = (answers: readonly KeptAnswer[]): KeptAnswer[] =>
   answers.toSorted((one, other) => (one.request < other.request ? -1 : 1));
 
-/** Begins a run and opens its journal. */
 async function journalOf(sink: Sink, plan: Plan) {
   const { stored, run } = await begun(sink, plan);
   return { stored, run, journal: run.answers() };
@@ -45,13 +42,11 @@ async function readAnew(world: SinkWorld, plan: Plan): Promise<KeptAnswer[]> {
   return answers;
 }
 
-/** A target whose journals can be counted. */
 export interface AnswersWorld extends SinkWorld {
   /** Files, objects or tables of journals that are at the target. */
   readonly journals: () => Promise<readonly string[]>;
 }
 
-/** The contract of every sink that keeps answers. */
 export function answersContractOf(name: string, worldOf: () => Promise<AnswersWorld>): void {
   const test = testsOf(worldOf);
   describe(name, () => {

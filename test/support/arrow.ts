@@ -45,7 +45,6 @@ export async function writeArrow(
   await writeFile(path, await writer.toUint8Array());
 }
 
-/** The shards of a fixture's table as Arrow. */
 export async function fixtureAsArrow(folder: string, table: string, kind: ArrowKind): Promise<void> {
   const data = join(projectFolder, "fixtures/data", table);
   for (const name of (await readdir(data)).toSorted()) {

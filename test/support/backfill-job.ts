@@ -13,11 +13,9 @@ export type Day = (typeof days)[number];
 export interface DailyJob {
   readonly spec: string;
   readonly folder: string;
-  /** Puts the input of a day there. */
   arrive(day: Day): Promise<void>;
   /** Puts rows there, one of which cannot be scored: the run is planned, and fails. */
   damage(day: Day): Promise<void>;
-  /** Backfills the five days. */
   backfill(...options: string[]): Promise<CliResult>;
   args(...options: string[]): string[];
   /** The folder of a day's predictions. */
@@ -83,7 +81,6 @@ export function backfillLines({ stdout }: CliResult): {
   return { runs: Object.fromEntries(lines.slice(0, -1).map((run) => [String(run["value"]), run])), all };
 }
 
-/** What became of each value, as `--json` says it. */
 export function statusesOf(result: CliResult): Record<string, unknown> {
   const { runs } = backfillLines(result);
   return Object.fromEntries(Object.entries(runs).map(([value, run]) => [value.slice(-2), run["status"]]));

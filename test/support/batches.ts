@@ -34,7 +34,6 @@ export function matrix(rows: readonly (readonly (number | null)[])[]): Matrix {
   return { kind: "matrix", width: rows[0]?.length ?? 1, data, valid };
 }
 
-/** A record batch of one matrix that carries nothing. */
 export function matrixBatch(rows: readonly (readonly (number | null)[])[]): RecordBatch {
   return { rowCount: rows.length, inputs: [matrix(rows)], carried: [] };
 }

@@ -17,7 +17,6 @@ export interface SigningKeys {
   readonly AWS_SECRET_ACCESS_KEY: string;
 }
 
-/** The headers that the signature names. */
 export function signedHeaders({ headers }: SignedRequest): {
   readonly names: readonly string[];
   readonly headers: Readonly<Record<string, string>>;

@@ -11,7 +11,6 @@ export const python = JSON.parse(await readFile(join(projectFolder, "fixtures/ch
   readonly missed: Expected;
 };
 
-/** The figures of one case. */
 export interface Expected {
   readonly rows: number;
   readonly p: Record<
@@ -26,7 +25,6 @@ export interface Expected {
 
 /** A model whose predictions differ from the champion of cancer-logistic. */
 export const shifted = join(projectFolder, "fixtures/challenger/shifted.onnx");
-/** Outputs of both models. */
 export const outputs = { label: "label", p: "probabilities[1]", probabilities: "probabilities" };
 /** The columns of the features, in the order of the model. */
 export const [first, second, ...others] = python.columns;
@@ -62,7 +60,6 @@ export interface Found {
   };
 }
 
-/** Expects the figures of a run's challenger that Python computed. */
 export function expectFigures(
   { outputs: { p, label, probabilities }, rows_compared: rows }: Found,
   expected: Expected,

@@ -1,7 +1,6 @@
 import { createServer, type IncomingMessage, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 
-/** A request as the server got it. */
 export interface ChatRequest {
   readonly path: string;
   /** Counts requests for answers from 1. */
@@ -42,7 +41,6 @@ export function tokensIn(text: string): number {
   return Math.ceil(text.length / 4);
 }
 
-/** Serves `/v1/chat/completions`, `/v1/embeddings` and `/v1/models`. */
 export async function serveChat(reply: ChatServer["reply"] = ({ text }) => ({ content: text })): Promise<ChatServer> {
   const requests: ChatRequest[] = [];
   const books = { answers: 0, prompt: 0, completion: 0 };

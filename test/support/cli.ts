@@ -30,7 +30,6 @@ export interface CliOptions {
   readonly ownCode?: boolean;
   /** The program, where it is installed in another place. */
   readonly program?: string;
-  /** Called with the process once it runs. */
   readonly onStart?: (child: RunningCli) => void;
   /** Called with all of stderr so far, whenever there is more of it. */
   readonly onStderr?: (seen: string, child: RunningCli) => void;
@@ -134,10 +133,7 @@ export async function runCommand(
   return here ? await runHere(args, where) : await runCli(args, { ...options, ...where });
 }
 
-/**
- * Expects how a command ends: its exit code, and all that stderr must say, as parts or patterns. Resolves to its result.
- * The one way to expect this: what the command said is shown where it ended otherwise.
- */
+/** Expects an exit code and all that stderr must say, as parts or patterns; shows what was said where they differ. */
 export async function expectEnd<R extends Pick<CliResult, "code" | "stderr">>(
   command: R | Promise<R>,
   code: number | null,

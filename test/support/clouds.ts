@@ -15,7 +15,6 @@ import { firstOf } from "./torture.js";
 import { azureAccount, azureKey, azureSas, findAzurite, findFakeGcs } from "./store-servers.mjs";
 import { retriesFor } from "./retries.js";
 
-/** Azure's storage as Azurite has it. */
 export const useAzurite = (): UsedServer<StoreServer> => useServer("Azure", findAzurite(), startAzurite);
 
 /** Google's storage as fake-gcs-server has it: it ignores conditions of GET and DELETE, and those of its XML API. */
@@ -31,7 +30,6 @@ const openers: readonly (() => NamedServer)[] = [
   () => ({ name: "Azure", ...useAzurite() }),
 ];
 
-/** A server of each store of objects. */
 export const useStores = (): readonly NamedServer[] => openers.map((open) => open());
 
 /** For what a store's own tests show of each: the short form tries S3. */
@@ -205,7 +203,6 @@ async function ask(url: string, init: RequestInit = {}): Promise<Response> {
   return response;
 }
 
-/** Starts a server and waits until it answers. @returns what ends it */
 async function startProgram(program: string, args: readonly string[], port: number): Promise<() => Promise<void>> {
   const scratch = mkdtempSync(join(tmpdir(), "infer-batch-store-"));
   const log = join(scratch, "log");

@@ -6,7 +6,6 @@ import { differences } from "./golden.js";
 import { type Expected, faultsAtAnyMoment, faultsOfFinished, outputRows, partNames, spanOfName } from "./output.js";
 import { recordingCommands } from "./running-commands.js";
 
-/** Runs `work` over `items`, at most `limit` at once. */
 export async function inParallel<T>(
   items: readonly T[],
   limit: number,
@@ -21,10 +20,7 @@ export async function inParallel<T>(
   await Promise.all(Array.from({ length: limit }, worker));
 }
 
-/**
- * Runs `work` over `items`, at most `limit` at once. Returns a text for each that failed: `name` of the item, the error,
- * and what the commands of that work printed.
- */
+/** Runs `work`, at most `limit` at once. Returns a text for each failure, with what its commands printed. */
 export async function failuresOf<T>(
   items: readonly T[],
   { limit, name }: { readonly limit: number; readonly name: (item: T) => string },
@@ -69,10 +65,7 @@ async function spansBegun(folder: string, committed: readonly number[]): Promise
   return Array.from({ length: last + 1 }, (_, span) => span).filter((span) => !committed.includes(span));
 }
 
-/**
- * Expects that few spans are repeated after a kill: those that were being published, at most commitConcurrency. (One
- * more was being scored, and left nothing.)
- */
+/** Expects that few spans are repeated after a kill: those that were being published, at most commitConcurrency. */
 export function expectFewDoneAgain({ begun }: Wreck): void {
   expect(begun.length).toBeLessThanOrEqual(commitConcurrency);
 }

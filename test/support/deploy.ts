@@ -17,7 +17,6 @@ export const knownCodes = [...new Set<number>([...Object.values(exitCodes), 67, 
   (one, other) => one - other,
 );
 
-/** The text of a file of deploy/. */
 export function deployText(path: string): string {
   return readFileSync(join(deployFolder, path), "utf8");
 }

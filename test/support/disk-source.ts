@@ -25,7 +25,6 @@ export async function listed(folder: string, pattern: string): Promise<string[]>
   return (await listDisk(folder, [pattern])).shards.map(({ uri }) => uri);
 }
 
-/** What an act is refused with. */
 export async function refusal(work: () => Promise<unknown>): Promise<Pick<JobError, "code" | "exitCode" | "message">> {
   const error: unknown = await work().catch((refused: unknown) => refused);
   if (!(error instanceof JobError)) {

@@ -171,10 +171,7 @@ export async function holdRun(
   return await holdCommand(["run", spec, "--no-progress", "--json", ...args], where);
 }
 
-/**
- * Starts a command and returns when it stands right before `call`, as preload.mjs names calls.
- * @param where `later`: another call to stand before, after that one
- */
+/** Returns when the command stands right before `call`, as preload.mjs names calls; `later`: another one after it. */
 export async function holdCommand(
   args: readonly string[],
   where: { out: string; call: string; later?: string; held: string },

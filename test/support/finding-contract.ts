@@ -23,7 +23,6 @@ async function publish(sink: Sink, plan: Plan): Promise<void> {
   await run.finish();
 }
 
-/** A staged run whose checks hold it. */
 async function heldRun(sink: Sink): Promise<{ stored: StoredPlan; run: BegunRun }> {
   const { stored, run } = await begun(sink, { ...stagedPlan(sink.planTarget), job: "job" });
   await commitProfiled(run, stored);

@@ -17,10 +17,7 @@ export function goldenRows({ name }: Pick<Fixture, "name">): Promise<readonly Ro
   return rows;
 }
 
-/**
- * Where `actual` is not `expected`, row by row in order: column names, integers exactly, floats within 1e-5
- * relative or absolute. Empty when nothing differs. (An `expect` a value would take minutes.)
- */
+/** Integers exactly, floats within 1e-5 relative or absolute. (An `expect` a value would take minutes.) */
 export function differences(actual: readonly Row[], expected: readonly Row[]): string[] {
   const found: string[] = [];
   if (actual.length !== expected.length) {

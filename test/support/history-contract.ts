@@ -13,7 +13,6 @@ import { decisionDocument, verdictDocument } from "#src/stores/ledger.js";
 
 const everySpan = (): boolean => true;
 
-/** The runs of the job of these plans. */
 async function runsAt(sink: Sink, last = 9): Promise<readonly RecordedRun[]> {
   return latestFirst(await sink.history({ job: "job", last }));
 }
@@ -38,7 +37,6 @@ const spendingOf = (answers: number): RecordedSpending => ({
 });
 const badRow = (text: string): JobError => new JobError("BAD_ROW", text);
 
-/** The contract of every sink that keeps what became of its runs. */
 export function historyContractOf(name: string, worldOf: () => Promise<SinkWorld>): void {
   const test = testsOf(worldOf);
   describe(name, () => {

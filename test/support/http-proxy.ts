@@ -1,7 +1,6 @@
 import { EventEmitter, once } from "node:events";
 import { createServer, type IncomingHttpHeaders, type IncomingMessage, request, type ServerResponse } from "node:http";
 
-/** What becomes of one request. */
 export type Twist =
   /** It is answered here, and does not go on. */
   | { readonly kind: "answer"; readonly status: number; readonly body: string }
@@ -28,7 +27,6 @@ export interface HttpProxy extends AsyncDisposable {
   readonly underWay: number;
   /** Asked for each request, by the text that `requests` has. */
   twist: ((request: string, headers: IncomingHttpHeaders) => Twist | undefined) | undefined;
-  /** Before each request goes on. */
   delayMs: number;
 }
 
@@ -136,7 +134,6 @@ export function holdFirst(proxy: HttpProxy, pattern: RegExp): { reached: Promise
   return { reached, go: () => void events.emit("go") };
 }
 
-/** An answer as stores give it. */
 export function s3Error(status: number, code: string): Twist {
   return {
     kind: "answer",

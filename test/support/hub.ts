@@ -2,7 +2,6 @@ import { createHash } from "node:crypto";
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from "node:http";
 import type { AddressInfo } from "node:net";
 
-/** A file server for tests: what it has, and how it fails. */
 export interface FileServer extends AsyncDisposable {
   readonly url: string;
   /** Paths, without a slash at the beginning. A test may change them. */

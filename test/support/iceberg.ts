@@ -19,7 +19,6 @@ const jars = findRestCatalog();
 /** Why there is no catalog; undefined: there is one. */
 export const icebergMissing = "missing" in jars ? jars.missing : missing;
 
-/** What pyiceberg reads of a table. */
 export interface ReadTable {
   readonly rows: readonly Readonly<Record<string, unknown>>[];
   /** For each of the ids that were asked for: how many rows a scan for it finds. */
@@ -106,7 +105,6 @@ export interface IcebergSinkSetup {
   readonly allowDuplicates?: boolean;
 }
 
-/** A table of a catalog as the target of a job. */
 export async function icebergSink(
   table: string,
   { port, runId, retrySeconds = 10, signal = new AbortController().signal, allowDuplicates = false }: IcebergSinkSetup,
@@ -129,7 +127,6 @@ export interface DiskCatalog {
   readonly url: string;
   readonly env: Readonly<Record<string, string>>;
   readonly pyiceberg: Pyiceberg;
-  /** The folder of a table. */
   folderOf(table: string): string;
 }
 

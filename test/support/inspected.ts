@@ -1,7 +1,6 @@
 import { expect } from "vitest";
 import { runHere } from "./cli.js";
 
-/** Inspects a file and returns the JSON. */
 export async function inspected(file: string): Promise<Record<string, unknown>> {
   const { code, stdout, stderr } = await runHere(["inspect", file, "--json"]);
   expect([code, stderr, stdout.split("\n").length]).toEqual([0, "", 2]);

@@ -51,7 +51,6 @@ export interface Broker extends AsyncDisposable {
 /** Who may log in to `guarded`. */
 export const user = { name: "alice", password: "a-password-of-tests" };
 
-/** A token that the broker takes for so many seconds. */
 export function tokenFor(seconds: number): string {
   const now = Math.floor(Date.now() / 1000);
   const parts = [{ alg: "none" }, { sub: user.name, iat: now - 60, exp: now + seconds }];
@@ -199,7 +198,6 @@ auto.create.topics.enable=false
   };
 }
 
-/** Starts the program that does what is asked of it with another client. */
 async function startActor(brokers: string): Promise<Pick<Broker, "act"> & AsyncDisposable> {
   const actor = lineProgram(tools.bin, [join(scripts, "actor.py"), brokers]);
   await actor.line();

@@ -45,14 +45,12 @@ const tools: LakeTools = {
   },
 };
 
-/** Reads metadata from a disk. */
 export function diskReader(): LakeReader {
   return lakeReader(diskSource({ folder: "/", output: undefined }), tools);
 }
 
 export const closingTools = { ...tools, [Symbol.asyncDispose]: () => Promise.resolve() };
 
-/** The source of the rows of a table on a disk, as it is now. */
 export function diskTable(table: string, files: Source = diskSource({ folder: "/", output: undefined })): Source {
   return tableSource(files, { table, at: "latest", folder: table, tools: closingTools });
 }
@@ -98,12 +96,10 @@ function quoted(text: string): string {
   return `'${text.replaceAll("'", "''")}'`;
 }
 
-/** The records of an Avro file. */
 export function avroRecordsOf(path: string): Record<string, unknown>[] {
   return [...avroRecords(readFileSync(path), () => new Uint8Array())];
 }
 
-/** Writes the records of an Avro file anew, changed. */
 export async function rewriteAvro(
   path: string,
   change: (record: Readonly<Record<string, unknown>>) => Record<string, unknown>,

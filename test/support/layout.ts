@@ -78,12 +78,10 @@ export async function layoutFolder(
   }
 }
 
-/** Keeps what lies in a folder as the fixture. */
 export async function keepDisk(folder: string): Promise<void> {
   await cp(join(folder, "lake"), join(fixture, "disk/lake"), { recursive: true });
 }
 
-/** Copies the fixture into a folder. */
 export async function loadDisk(folder: string): Promise<void> {
   await cp(join(fixture, "disk"), folder, { recursive: true });
 }
@@ -105,7 +103,6 @@ export async function keepBucket(server: S3Server, bucket: Bucket): Promise<void
   client.destroy();
 }
 
-/** Puts the objects of the fixture into a bucket, in place of what it has. */
 export async function loadBucket(server: S3Server, bucket: Bucket): Promise<void> {
   const client = clientOf(server);
   await Promise.all((await bucket.keys()).map((key) => bucket.remove(key)));
@@ -120,12 +117,10 @@ export async function loadBucket(server: S3Server, bucket: Bucket): Promise<void
   client.destroy();
 }
 
-/** Keeps a database as the fixture. */
 export async function keepDatabase(database: Database): Promise<void> {
   await writeFile(join(fixture, "postgres.sql"), await dump(database));
 }
 
-/** Loads the fixture into an empty database. */
 export async function loadDatabase(database: Database): Promise<void> {
   await database.query(await readFile(join(fixture, "postgres.sql"), "utf8"));
 }

@@ -3,9 +3,7 @@ import type { Socket } from "node:net";
 import { join } from "node:path";
 import { createInterface } from "node:readline";
 
-/** A program that tells of what it does line by line. */
 export interface LineProgram extends AsyncDisposable {
-  /** The next line that it tells. */
   line(): Promise<string>;
   /** Sends it a line, and returns the next one that it tells. */
   ask(line: string): Promise<string>;

@@ -10,7 +10,6 @@ export function longRowsSql(body: string, from: number, to: number): string {
   return `SELECT range AS id, ${features}, ${body} AS body FROM range(${from}, ${to})`;
 }
 
-/** Writes such rows as a Parquet shard. */
 export async function writeLongRows(
   path: string,
   { body, from = 0, to, options }: { body: string; from?: number; to: number; options: string },

@@ -158,13 +158,11 @@ function valuesOf(tensor: NamedTensor): number[][] {
 }
 
 export interface Scored {
-  /** Each row of the output, with what is predicted for it. */
   readonly rows: unknown[];
   readonly rejected: unknown[];
   readonly record: AttemptRecord;
   /** Rows that the model was asked for. */
   readonly asked: number;
-  /** The profile of each span, as it is stored. */
   readonly profiles: string[];
 }
 

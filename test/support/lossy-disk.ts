@@ -5,7 +5,6 @@ import type { Luck } from "./luck.js";
 
 interface FileNode {
   readonly kind: "file";
-  /** Bytes that were flushed. */
   synced: Buffer;
   /** Bytes that a failed sync has dropped: syncing again does not bring them back. */
   dropped: Buffer | undefined;
@@ -13,7 +12,6 @@ interface FileNode {
 
 interface FolderNode {
   readonly kind: "folder";
-  /** Names that were flushed. */
   synced: ReadonlyMap<string, Node>;
 }
 
@@ -21,7 +19,6 @@ type Node = FileNode | FolderNode;
 
 const emptyFile = (): FileNode => ({ kind: "file", synced: Buffer.alloc(0), dropped: undefined });
 
-/** What survived: file contents or folders. */
 type Survivors = Map<string, Buffer | Survivors>;
 
 interface Nodes {

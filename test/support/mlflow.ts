@@ -4,7 +4,6 @@ import type { AddressInfo } from "node:net";
 import { join } from "node:path";
 import { projectFolder } from "./cli.js";
 
-/** A version of the model `churn`. */
 export interface MlflowVersion {
   /** Files by path below the version's folder. */
   readonly files: ReadonlyMap<string, Uint8Array>;

@@ -1,4 +1,3 @@
-/** An answer of a language model. */
 export const modelAnswer = {
   content: "{}",
   embedding: undefined,

@@ -3,7 +3,6 @@ import { closeSync, openSync, readFileSync } from "node:fs";
 import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 
-/** A server of a model in a process of its own. */
 export interface ModelServerProcess extends AsyncDisposable {
   readonly url: string;
   /** Ends it, and what it has started, with SIGKILL. */

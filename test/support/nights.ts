@@ -16,9 +16,7 @@ export interface Nights {
   readonly spec: string;
   /** Runs a command for a night: `run`, `approve`, `discard` or `status`. */
   night(command: string, date: string, ...args: string[]): Promise<CliResult>;
-  /** The folder of a night. */
   folder(date: string): string;
-  /** Writes the spec again. */
   rewrite(overrides: SpecOverrides): Promise<void>;
   /** What makes the same job in another folder; undefined where it writes outside of its folder. */
   readonly again: { readonly overrides: SpecOverrides; readonly name: string } | undefined;
@@ -68,10 +66,7 @@ export async function nightsInTable(
   return await nightlyJob(folder, { ...overrides, output: { parquet: undefined, postgres, ...output } });
 }
 
-/**
- * Publishes a normal night, then holds the next one, which has too few rows. Returns the id of the held run. Of jobs on a
- * disk that are alike it is done once, and copied.
- */
+/** Publishes a night and holds the next; returns its run id. Of jobs alike on a disk it is done once, and copied. */
 export async function heldNight(nights: Nights): Promise<string> {
   const { again } = nights;
   const folder = dirname(nights.spec);
@@ -99,7 +94,6 @@ async function holdNight(nights: Nights): Promise<string> {
   return String(lastJson(held)["run_id"]);
 }
 
-/** The last line of stdout, which is JSON. */
 export function lastJson({ stdout }: CliResult): Record<string, unknown> {
   return JSON.parse(stdout.trimEnd().split("\n").at(-1) ?? "") as Record<string, unknown>;
 }
@@ -112,7 +106,6 @@ export async function publishedRun(folder: string): Promise<string | undefined> 
 
 /** One night of a job, which may lie in a copy of the folder that it was made in. */
 export interface Night {
-  /** The folder of its output. */
   readonly out: string;
   args(command: string, ...more: string[]): string[];
   run(command: string, ...more: string[]): Promise<CliResult>;

@@ -9,17 +9,14 @@ export async function partNames(folder: string): Promise<string[]> {
   return (await namesIn(folder)).filter((name) => name.endsWith(".parquet")).toSorted();
 }
 
-/** The span that a part's name says. */
 export function spanOfName(name: string): number {
   return Number(/^part-(\d+)\./.exec(name)?.[1]);
 }
 
-/** All rows of an output folder, part after part. */
 export async function outputRows(folder: string): Promise<Row[]> {
   return await readFiles((await partNames(folder)).map((name) => join(folder, name)));
 }
 
-/** Rows without one of their columns. */
 export function without(name: string, rows: readonly Row[]): Row[] {
   return rows.map((row) => Object.fromEntries(Object.entries(row).filter(([column]) => column !== name)));
 }
@@ -96,10 +93,7 @@ export interface Expected {
   readonly commitRows: number;
 }
 
-/**
- * What is wrong with the folder of a run that may have been killed at any moment: each part that is there must
- * be whole and right, `_SUCCESS` must not be there before all parts are, and a reader must see parts only.
- */
+/** Each part must be whole and right, `_SUCCESS` must not come before all parts, and readers must see parts only. */
 export async function faultsAtAnyMoment(folder: string, { golden, commitRows }: Expected): Promise<string[]> {
   const names = await namesIn(folder);
   const parts = await partNames(folder);

@@ -2,7 +2,6 @@ import { varint } from "./parquet-runs.js";
 
 /** Parquet files of one required DOUBLE column `x`, written byte by byte: what they say of themselves may be a lie. */
 export interface TinyFile {
-  /** The values of its only page. */
   readonly values: readonly number[];
   /** What the footer says of the file, the row group and the column chunk; default: the truth. */
   readonly rows?: number;
@@ -26,14 +25,12 @@ export interface TinyFile {
   readonly chunkFile?: string;
   /** Where the chunk says that its dictionary lies; default: it has none. */
   readonly dictionaryAt?: number;
-  /** How many columns the schema says it has. */
   readonly columns?: number;
   /** Number of the page's kind; 0 is a data page. */
   readonly pageKind?: number;
   /** Numbers of the values' encoding and of the levels'; default: plain and runs. */
   readonly encoding?: number;
   readonly levelEncoding?: number;
-  /** The sizes of the levels, in a page of version 2. */
   readonly levelBytes?: { readonly repetition: number; readonly definition: number };
   /** What comes before the values; part of the page. */
   readonly levels?: readonly number[];

@@ -35,7 +35,6 @@ export function doubleChunk(bytes: number, rows: number): StoredColumn {
   };
 }
 
-/** Carries all columns through. */
 export function carryAll(columns: readonly Pick<SourceColumn, "name" | "type">[]): Projection {
   return {
     ...emptyContract,

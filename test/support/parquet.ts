@@ -33,7 +33,6 @@ export async function connectToDuckDb(): Promise<DuckDBConnection> {
   return await (await instance).connect();
 }
 
-/** Runs one SQL statement, in a connection of its own. */
 export async function query(sql: string): Promise<Row[]> {
   const connection = await connectToDuckDb();
   try {

@@ -11,10 +11,8 @@ export const modes = [
   ["replace by rows", { mode: "replace", key: ["id"], swap: "delete_insert" }],
 ] as const satisfies readonly (readonly [string, PgSinkOptions["postgres"]])[];
 
-/** The run of so many rows. */
 export const runOf = (rows: number): string => `job-${String(rows).padStart(12, "0")}`;
 
-/** Carries out a run of so many rows. */
 export async function wholeRun(database: Database, rows: number, more: PgSinkOptions["postgres"] = {}): Promise<void> {
   await using sink = pgSink({ url: database.url, postgres: { mode: "replace", key: ["id"], ...more } });
   await carryOut(sink, planFor(sink.planTarget, { rows, runId: runOf(rows) }));

@@ -32,10 +32,7 @@ export async function runWatchedPg(
   });
 }
 
-/**
- * Moments to be killed at: every one when it is to be tortured, else one of each kind. `ofEnd`: only in the rows and
- * at the end of the run, where modes differ.
- */
+/** Every moment in torture, else one of each kind. `ofEnd`: only in the rows and at the end, where modes differ. */
 export function killsOf(trace: readonly string[], { ofEnd = false } = {}): string[] {
   if (torture) {
     return trace.flatMap(momentsOf);

@@ -2,7 +2,6 @@ import { writeSpec, type Fixture, type SpecOverrides } from "./job.js";
 import { differences, goldenRows } from "./golden.js";
 import type { Database, PgRow } from "./pg-database.js";
 
-/** Writes a spec whose target is a table of `database`. */
 export async function writePgSpec(
   folder: string,
   fixture: Fixture,

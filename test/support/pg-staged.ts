@@ -24,13 +24,11 @@ export async function commitProfiled(
   }
 }
 
-/** The profile of all rows of a run at once. */
 export function wholeProfile(rows: number, scoreOf?: (id: number) => number): SpanProfile {
   const ids = Array.from({ length: rows }, (_, id) => id);
   return profileRows(outputOf(ids, scoreOf), { predicted: [{ name: "score" }], carried: [], bins: 100 });
 }
 
-/** Carries a staged run to its publication. */
 export async function publishStaged(sink: Sink, plan: Plan, scoreOf?: (id: number) => number): Promise<void> {
   const { stored, run } = await begun(sink, plan);
   await commitProfiled(run, stored, scoreOf);
@@ -39,7 +37,6 @@ export async function publishStaged(sink: Sink, plan: Plan, scoreOf?: (id: numbe
   await run.finish();
 }
 
-/** Commits all spans of a staged run, which its verdict holds. */
 export async function holdStaged(
   sink: Sink,
   plan: Plan,
@@ -60,7 +57,6 @@ export function stagedSink(
   return pgSink({ url, postgres: spec ?? {}, retrySeconds: 20, ...more });
 }
 
-/** The state of each run, as people see it. */
 export async function statesIn(database: Database): Promise<unknown[]> {
   const rows = await database.query("SELECT state FROM infer_batch.progress ORDER BY run_id");
   return rows.map(({ state }) => state);

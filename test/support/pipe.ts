@@ -18,7 +18,6 @@ export interface PipeOptions {
   readonly write?: (bytes: Buffer) => Promise<void>;
 }
 
-/** Scores a stream in this process. */
 export async function pipeHere(
   spec: string,
   input: Uint8Array | AsyncIterable<Uint8Array>,

@@ -7,7 +7,6 @@ import { findBinaries, type RunningServer, startServer } from "./postgres-server
 export interface PostgresServer extends RunningServer {
   /** An empty one, which others use when it is closed: making one takes far longer than emptying it. */
   createDatabase(): Promise<Database>;
-  /** Another connection to a database. */
   open(name: string): Promise<Database>;
 }
 
@@ -60,7 +59,6 @@ interface ServerNeed {
 /** The server of all test files of this process that need none of their own. The main process ends it at last. */
 let shared: Promise<PostgresServer> | undefined;
 
-/** Returns the shared server, which is started when the first file needs it. */
 async function shareServer(native: string): Promise<PostgresServer> {
   // A server writes up to 1 GB of its log before it uses that again, and lies in memory.
   shared ??= startServer(native, { flags: ["-c", "max_wal_size=128MB"] }).then(withDatabases);
@@ -88,10 +86,7 @@ async function leaveServer(server: PostgresServer): Promise<void> {
   }
 }
 
-/**
- * Has a server for the tests of this file: that of this process, or one that is started for this file and stopped after
- * it. Where none can be had, the tests are skipped, and say why in their name: they never pass without a server.
- */
+/** Starts or shares a server for the tests of this file. Without one they are skipped, and say why in their name. */
 export function usePostgres({ flags = [], tls = false, own = false }: ServerNeed = {}): {
   readonly server: () => PostgresServer;
   readonly describe: (name: string, tests: () => void) => void;

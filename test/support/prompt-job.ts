@@ -12,9 +12,7 @@ export interface PromptJob extends AsyncDisposable {
   readonly server: ChatServer;
   readonly spec: string;
   readonly out: string;
-  /** Writes the spec again. */
   rewrite(keys: PromptKeys): Promise<void>;
-  /** Runs a command on the spec. */
   command(...args: readonly string[]): Promise<CliResult>;
   run(...args: readonly string[]): Promise<CliResult & { readonly report: Readonly<Record<string, unknown>> }>;
   rows(): Promise<readonly Row[]>;

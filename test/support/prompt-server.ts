@@ -51,7 +51,6 @@ export interface Billed {
   readonly cost: number;
 }
 
-/** What the server has received, answered and billed. */
 export interface Books {
   readonly received: number;
   readonly in_flight: number;

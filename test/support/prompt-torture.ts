@@ -13,7 +13,6 @@ import { type Bucket, s3Env } from "./s3.js";
 import { mirror } from "./s3-target.js";
 import { until } from "./waiting.js";
 
-/** Where a job with prompts writes, and what it finds there. */
 export interface PromptTarget {
   /** `output` of the spec, without columns. */
   readonly output: object;
@@ -21,7 +20,6 @@ export interface PromptTarget {
   readonly rows: () => Promise<Row[]>;
   /** Rejected rows, as `id reason`. */
   readonly rejects: () => Promise<string[]>;
-  /** Keys of the answers that are kept. */
   readonly kept: () => Promise<Set<string>>;
 }
 
@@ -143,18 +141,14 @@ export function rightRejects({ rows, every }: Tickets): string[] {
 
 const price = { input: 0.15, cached_input: 0.075, output: 0.6 };
 
-/** Options of the mock server for these jobs. */
 export const ticketServer = { context: contextTokens, price };
 
-/** A job that asks a server for each ticket. */
 export interface TicketJob extends AsyncDisposable {
   readonly folder: string;
   readonly target: PromptTarget;
-  /** Writes the spec again, with another budget. */
   rewrite(budget: object): Promise<void>;
   /** Runs a command on its spec in this process. */
   here(command: string, ...args: readonly string[]): Promise<CliResult>;
-  /** Runs it in a process of its own. */
   run(
     args: readonly string[],
     onStart?: (child: { kill(signal: NodeJS.Signals): boolean }) => void,
@@ -171,7 +165,6 @@ export interface TicketJobOptions {
   /** More keys of `model.server`. */
   readonly ofServer?: object;
   readonly retrySeconds?: number;
-  /** More keys of `model`. */
   readonly ofModel?: object;
 }
 

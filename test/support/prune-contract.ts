@@ -53,7 +53,6 @@ async function published(sink: Sink): Promise<{ readonly stored: StoredPlan; rea
 
 const leftIn = ({ keepsPrunedRows }: SinkWorld): number[] => (keepsPrunedRows ? upTo(25).slice(1) : []);
 
-/** The contract of every sink about pruned runs. */
 export function pruneContractOf(name: string, worldOf: () => Promise<SinkWorld>): void {
   const test = testsOf(worldOf);
   describe(name, () => {

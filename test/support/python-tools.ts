@@ -4,11 +4,9 @@ import { join } from "node:path";
 import { buildOnce, cacheFolder } from "./build-once.mjs";
 import { torture } from "./torture.js";
 
-/** Programs from PyPI. */
 export interface PythonTools {
   /** Where they are; missing where there is no Python 3 with pip that can install them. */
   readonly bin: string;
-  /** Why they are not there. */
   readonly missing: string | undefined;
   /** For the name of tests that are skipped without them. */
   readonly skipped: string;
@@ -20,10 +18,7 @@ export function pythonToolsOfTorture(...args: Parameters<typeof pythonTools>): P
   return torture ? pythonTools(...args) : { bin: "", missing, skipped: ` (skipped: ${missing})` };
 }
 
-/**
- * Packages in an environment of their own, installed once into a cache outside of the checkout.
- * @param python the interpreter that they are for
- */
+/** Packages in an environment of their own, installed once into a cache outside of the checkout. */
 export function pythonTools(name: string, packages: readonly string[], python = "python3"): PythonTools {
   const folder = cacheFolder(`${name}-${packages.join("-").replaceAll(/[^\w.-]/g, "_")}`);
   const bin = join(folder, "venv", "bin");

@@ -1,7 +1,6 @@
 import { randomOf } from "./random.js";
 import type { Attribute, TreeNodeModel } from "./tree-models.js";
 
-/** A random ensemble, and values that its features may have. */
 export interface RandomTrees {
   readonly model: TreeNodeModel;
   readonly features: number;

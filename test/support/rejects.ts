@@ -10,7 +10,6 @@ import type { Row } from "./parquet.js";
 /** As an attempt may set rows aside, however many. */
 export const reject = { on_bad_row: "reject", max_rejects: "100%" };
 
-/** A value that makes a row bad. */
 export const spoil = (row: number, column: string, sql: string, reason: string, shown: string | null): Spoilt => ({
   row,
   column,
@@ -43,7 +42,6 @@ export async function expectAllThere(job: SpoiltJob, spoilt: readonly Spoilt[]):
   expect([rejected, parts.reduce((sum, part) => sum + part.rejected, 0)]).toEqual([bad.size, bad.size]);
 }
 
-/** The files under `_rejects/`. */
 export async function rejectNames(out: string): Promise<string[]> {
   const folder = join(out, "_rejects");
   return existsSync(folder) ? (await readdir(folder)).toSorted() : [];

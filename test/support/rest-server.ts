@@ -110,7 +110,6 @@ const types: Readonly<Record<string, string>> = {
   BYTES: "DT_STRING",
 };
 
-/** Tensors as TensorFlow Serving's metadata has them. */
 function described(tensors: V2Model["inputs"]): object {
   return Object.fromEntries(
     tensors.map(({ name, datatype, shape }) => {
@@ -120,7 +119,6 @@ function described(tensors: V2Model["inputs"]): object {
   );
 }
 
-/** Metadata as TensorFlow Serving has it. */
 function metadataOf({ inputs, outputs }: V2Model): object {
   const signature = { inputs: described(inputs), outputs: described(outputs), method_name: "predict" };
   return {

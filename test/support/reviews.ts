@@ -30,10 +30,7 @@ export function scores(shift: number, seed = 1): ColumnProfile {
   return numbersProfile(normals(400, { mean: shift, seed }));
 }
 
-/**
- * A run with columns `score` and `label` and nine nights before it, judged by the default checks: held where `shift`
- * moves its score, else published.
- */
+/** A run with nine nights before it, judged by the default checks: held where `shift` moves its score. */
 export function reviewedRun(
   shift: number,
   {

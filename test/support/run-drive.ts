@@ -17,7 +17,6 @@ import {
   openDriveSink,
 } from "./sink-drive.js";
 
-/** The n-th run of the sink-drive job. */
 export function runPlan(number: number): Plan {
   return { ...drivePlan, runId: numberedRunId(drivePlan.runId, number) };
 }
@@ -27,7 +26,6 @@ function scoreOf(row: number, number: number): number {
   return row / 2 + number * 1000;
 }
 
-/** The output of a span in run `number`. */
 function runOutput(span: number, number: number): SpanOutput {
   const output = driveRows(span);
   const columns = output.rows.columns.map((column) =>
@@ -52,10 +50,7 @@ export interface RunAttempt extends AsyncDisposable {
   rest(): Promise<void>;
 }
 
-/**
- * Plans run `number`, or finds its plan, and begins it, as `run` does. `looks`: false plans it without searching, as
- * `--new-run` does over a damaged output.
- */
+/** Plans or finds run `number`, and begins it. `looks`: false plans it without searching, as `--new-run` does. */
 export async function openAttempt(
   root: string,
   number: number,
@@ -93,7 +88,6 @@ export async function openAttempt(
   }
 }
 
-/** Carries run `number` to its end. */
 export async function carryOutRun(root: string, number: number, fs: FileSystem = nodeFileSystem): Promise<void> {
   await using attempt = await openAttempt(root, number, fs);
   await attempt.rest();

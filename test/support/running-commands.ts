@@ -3,7 +3,6 @@ import { readdirSync, readFileSync, readlinkSync } from "node:fs";
 import { join } from "node:path";
 import { expect } from "vitest";
 
-/** A command that a test carries out. */
 interface RunningCommand {
   /** The command line, and whether it has a process of its own. */
   readonly what: string;
@@ -54,10 +53,7 @@ export async function recordingCommands(texts: string[], work: () => Promise<voi
   }
 }
 
-/**
- * Describes all commands that have not ended: for how long they run, what they printed, and the threads, open files and
- * child processes of their process. Empty if there is none.
- */
+/** Describes commands that have not ended: for how long they run, what they printed, and their threads and files. */
 export function describeRunning(): string {
   return [...running].map(describe).join("\n");
 }

@@ -29,7 +29,6 @@ export function numbered(requests: readonly string[]): { kind: string; nth: numb
   return all.map(({ kind, nth }) => ({ kind, nth, isLast: nth === counts.get(kind) }));
 }
 
-/** The moment of the n-th request of a kind. */
 export function nthMoment(kind: string, nth: number, after: boolean): Moment {
   let seen = 0;
   const isIt = (request: string): boolean => {

@@ -125,7 +125,6 @@ export async function commitSpan(
   return await run.commit(spanAt(s3Plan(), span), whole(rows, rejects));
 }
 
-/** Finds or plans a run and carries it to its end, as `run` does. */
 export async function carryOutS3(sink: Sink, number = 1): Promise<void> {
   const found = await sink.find(s3Plan().runId);
   const stored = found?.plan.runId === s3Plan(number).runId ? found : await sink.create(s3Plan(number));
@@ -143,7 +142,6 @@ export async function carryOutS3(sink: Sink, number = 1): Promise<void> {
   await run.finish();
 }
 
-/** A run with every span committed, and not yet finished. */
 export async function committedS3(sink: Sink, number: number): Promise<BegunRun> {
   const { run } = await begun(sink, s3Plan(number));
   for (const span of [0, 1, 2]) {

@@ -15,7 +15,6 @@ import {
 import { afterAll, beforeAll, describe } from "vitest";
 import { credentials, findServer, freePort, s3Env, untilReady } from "./s3-server.mjs";
 
-/** A real server of a store of objects on this machine. */
 export interface StoreServer {
   readonly port: number;
   /** Its URL; `port`: of a proxy before it. */
@@ -27,7 +26,6 @@ export interface StoreServer {
   stop(): Promise<void>;
 }
 
-/** Over a folder. */
 export interface S3Server extends StoreServer {
   readonly endpoint: string;
   createBucket(name?: string): Promise<S3Bucket>;
@@ -41,12 +39,9 @@ export interface Bucket {
   readonly name: string;
   /** `s3://name` */
   readonly uri: string;
-  /** That of its server. */
   endpointAt(port?: number): string;
-  /** That of its server. */
   env(): Readonly<Record<string, string>>;
   put(key: string, body: Uint8Array | string): Promise<void>;
-  /** Copies a file into the bucket. */
   putFile(key: string, path: string): Promise<void>;
   get(key: string): Promise<Uint8Array>;
   remove(key: string): Promise<void>;
@@ -56,7 +51,6 @@ export interface Bucket {
 export interface S3Bucket extends Bucket {
   /** Copies an object, with its metadata. */
   copy(from: string, to: string): Promise<void>;
-  /** Keeps the versions of objects that are put from now on. */
   keepVersions(): Promise<void>;
 }
 
@@ -158,7 +152,6 @@ function bucketOf(client: S3Client, name: string, port: number): S3Bucket {
   };
 }
 
-/** As vitest's. */
 interface Describe {
   (name: string, tests: () => void): void;
   /** `%s` in the name is the first value of each case. */
@@ -176,21 +169,16 @@ function describing(one: (name: string, tests: () => void) => void): Describe {
   return Object.assign(one, { each });
 }
 
-/** A server for the tests of a file. */
 export interface UsedServer<T> {
   readonly server: () => T;
   readonly describe: Describe;
 }
 
-/** Starts the S3 server for the tests of this file, as `useServer`. */
 export function useS3(): UsedServer<S3Server> {
   return useServer("S3", findServer(), startServer);
 }
 
-/**
- * Starts a server for the tests of this file and stops it after them. Where none can be had, the tests are
- * skipped, and say why: they never pass without a server.
- */
+/** Starts a server for the tests of this file. Where none can be had, they are skipped, and say why. */
 export function useServer<T extends { stop(): Promise<void> }>(
   what: string,
   found: { readonly program: string } | { readonly missing: string },

@@ -76,15 +76,11 @@ async function closeOldest(): Promise<void> {
 
 export const alone: AttemptOptions = { worker: { index: 0, count: 1 }, steal: false, newRun: false };
 
-/** As worker `index` of `count`. */
 export function workerOf(index: number, count: number): Pick<AttemptOptions, "worker"> {
   return { worker: { index, count } };
 }
 
-/**
- * The folder of a run that died when it had committed the spans that `keep` says: a finished one without the
- * other parts and without what the finish wrote. Returns the names of the parts that are left.
- */
+/** Leaves of a finished run the spans that `keep` says, as if it had died. Returns the names of their parts. */
 export async function leaveUnfinished(
   spec: string,
   folder: string,

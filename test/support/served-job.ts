@@ -12,7 +12,6 @@ interface ServedRun extends CliResult {
   readonly report: Readonly<Record<string, unknown>>;
 }
 
-/** A job whose model a server of the tests has. */
 export interface ServedJob extends AsyncDisposable {
   readonly fixture: Fixture;
   readonly server: V2Server;

@@ -5,7 +5,6 @@ import { type SpecOverrides, writeSpec } from "./job.js";
 import { type SmallModel, writeModel } from "./onnx.js";
 import { plannedTime } from "./world.js";
 
-/** A file of fixtures/shards. */
 export type ShardFixture = "plain" | "checked" | "checked-v2" | "encrypted-footer" | "encrypted-column";
 
 export function shardFixture(name: ShardFixture): string {

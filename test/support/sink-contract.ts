@@ -76,7 +76,6 @@ function spillContract(worldOf: () => Promise<SinkWorld>): void {
   });
 }
 
-/** The contract of every sink. */
 export function contractOf(name: string, worldOf: () => Promise<SinkWorld>): void {
   const test = testsOf(worldOf);
   describe(name, () => {
@@ -335,5 +334,4 @@ export function contractOf(name: string, worldOf: () => Promise<SinkWorld>): voi
   });
 }
 
-/** The committed spans that an attempt knows of, in order. */
 const committedIn = ({ spans }: Pick<RunSink, "spans">): number[] => [...spans.keys()].toSorted((a, b) => a - b);

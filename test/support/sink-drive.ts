@@ -36,7 +36,6 @@ export const drivePlan: Plan = {
     missing: "bad_row",
   },
 };
-/** An attempt of one worker alone. */
 export const alone: AttemptFacts = {
   worker: 0,
   workers: 1,
@@ -139,14 +138,11 @@ export async function beginDrive(sink: Sink, planner = 0): Promise<BegunRun> {
 export interface Attempt {
   readonly root: string;
   readonly fs: FileSystem;
-  /** Collects what was reported as committed and finished. */
   readonly told: Told;
   /** Spans to commit at most; with all of them, the run is finished. */
   readonly spans?: number;
-  /** Rows that this attempt rejects. */
   readonly rejected?: readonly number[];
   readonly warn?: ((message: string) => void) | undefined;
-  /** Whether the attempt of another writer is dead. */
   readonly isDead?: ((writer: string) => boolean) | undefined;
   readonly duckdb?: typeof sinkOptions.duckdb;
 }
@@ -171,7 +167,6 @@ export async function drive(attempt: Attempt): Promise<void> {
 
 const sound = new Map<string, readonly string[]>();
 
-/** Faults of the output, given what was reported. Empty when there are none. */
 export async function faultsOf(root: string, told: Told): Promise<string[]> {
   const folder = driveFolder(root);
   const parts = await partNames(folder);
@@ -198,7 +193,6 @@ export async function faultsOf(root: string, told: Told): Promise<string[]> {
   return faults;
 }
 
-/** Faults of a part and of the rejects that it commits. */
 async function faultsOfPart(path: string, span: number): Promise<string[]> {
   const { rows, rejects } = driveRows(span);
   const key = `${span} ${createHash("sha256")

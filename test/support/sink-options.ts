@@ -15,10 +15,8 @@ export const sharedDuckDb = {
   [Symbol.asyncDispose]: () => Promise.resolve(),
 };
 
-/** A DuckDB for the keys of a run. */
 const openKeyDuckDb = (): Promise<typeof sharedDuckDb> => Promise.resolve(sharedDuckDb);
 
-/** A spool in the temporary folder. */
 export function testSpool(writer: string): Spool {
   const root = join(tmpdir(), `infer-batch-test-rows-${process.pid}`);
   return openSpool({ root, writer, use: "rows", isDead: () => false, maxBytes: Number.POSITIVE_INFINITY });
@@ -44,7 +42,6 @@ export interface DiskSinkOptions extends Partial<ParquetSinkOptions> {
   readonly isDead?: (writer: string) => boolean;
 }
 
-/** Opens a target of Parquet files in a folder. */
 export function openDiskSink(options: DiskSinkOptions): Sink {
   return openParquetSink({ ...onDisk(options), ...inFolder });
 }

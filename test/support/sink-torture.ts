@@ -7,7 +7,6 @@ import { type LossyDisk, lossyDisk } from "./lossy-disk.js";
 import { tellingCalls } from "./torture.js";
 import { type Attempt, drive, faultsOf, nothingTold, type Told } from "./sink-drive.js";
 
-/** A run on a disk of its own. */
 export interface DiskRun {
   readonly disk: LossyDisk;
   readonly root: string;
@@ -39,14 +38,12 @@ export async function onDisk(work: (run: DiskRun) => Promise<void>, refused: rea
   });
 }
 
-/** Carries the run to its end and checks it. */
 export async function finish({ attempt, check, told }: DiskRun): Promise<void> {
   expect(await attempt()).toBeUndefined();
   expect(told.finished).toBe(true);
   await check();
 }
 
-/** The calls of an undisturbed run, in order. */
 async function callsOf(refused: readonly string[] = []): Promise<readonly string[]> {
   let calls: readonly string[] = [];
   await onDisk(async (run) => {

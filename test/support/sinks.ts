@@ -22,7 +22,6 @@ import { alone, beginRun, type BegunRun } from "./sink-drive.js";
 import { retriesFor } from "./retries.js";
 import { type DiskTableOptions, openDiskSink, openDiskTable, sinkOptions, testSpool } from "./sink-options.js";
 
-/** `id` is carried, `score` is predicted. */
 const contract: Contract = {
   inputs: [],
   outputs: [{ kind: "scalar", column: "score", tensor: "score", type: "float32" }],
@@ -199,7 +198,6 @@ export function pgSink({
   });
 }
 
-/** Plans, opens and begins a run. */
 export async function begun(
   sink: Sink,
   plan: Plan,
@@ -209,7 +207,6 @@ export async function begun(
   return { stored, run: await beginRun(sink, stored, attempt) };
 }
 
-/** Carries a run out: every span, then the finish. */
 export async function carryOut(sink: Sink, plan: Plan): Promise<void> {
   const { stored, run } = await begun(sink, plan);
   await commitSpans(run, stored);

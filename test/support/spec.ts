@@ -15,7 +15,6 @@ output:
     path: out
 `;
 
-/** 2026-11-21 12:00 in UTC. */
 const noonMs = Date.UTC(2026, 10, 21, 12);
 
 export function load(text: string, context: Partial<SpecContext> = {}): JobSpec {

@@ -37,14 +37,12 @@ export async function commitProfiled(
 /** A score as DuckDB writes it ("1.0") or as Postgres does ("1"). */
 const scoreText = (text: string): unknown => expect.stringMatching(new RegExp(`^${text}(\\.0)?$`));
 
-/** A staged run with all spans committed. */
 async function committedRun(sink: Sink, how = {}): Promise<{ stored: StoredPlan; run: BegunRun }> {
   const { stored, run } = await begun(sink, stagedPlan(sink.planTarget, how));
   await commitProfiled(run, stored);
   return { stored, run };
 }
 
-/** The contract of every sink that can hold a run. */
 export function stagingContractOf(name: string, worldOf: () => Promise<SinkWorld>): void {
   const test = testsOf(worldOf);
   describe(name, () => {

@@ -1,6 +1,5 @@
 import { createServer, type Socket, connect } from "node:net";
 
-/** What happens to connections when `trigger` says so. */
 export type Fault =
   /** Both ends are closed. */
   | "cut"

@@ -17,7 +17,6 @@ export interface TextJob {
   readonly spec: string;
   readonly out: string;
   readonly tokenizer: string;
-  /** Writes the spec again with other overrides. */
   readonly rewrite: (overrides: SpecOverrides) => Promise<void>;
 }
 

@@ -6,7 +6,6 @@ import { InferenceSession, Tensor } from "onnxruntime-node";
 import { projectFolder } from "./cli.js";
 import { decodeTensor, encodeTensor, onnxTypes, type Values } from "./v2-tensors.js";
 
-/** A tensor as the protocol describes it, with its values. */
 export interface V2Tensor {
   readonly name: string;
   readonly datatype: string;
@@ -20,7 +19,6 @@ export interface V2Model {
   predict(inputs: readonly V2Tensor[], wanted: readonly string[]): Promise<readonly V2Tensor[]>;
 }
 
-/** How a server answers a request for predictions in another way than it should. */
 export type Misbehaviour =
   | {
       readonly status: number;
@@ -34,7 +32,6 @@ export type Misbehaviour =
   | { readonly text: string | Uint8Array; readonly encoding?: string }
   | { readonly outputs: (outputs: readonly V2Tensor[]) => readonly V2Tensor[] }
   | { readonly delayMs: number }
-  /** The answer waits for this. */
   | { readonly after: Promise<unknown> };
 
 export interface V2Request {
@@ -117,7 +114,6 @@ export async function listenForModel(versions: readonly string[] = ["1"], answer
   return served;
 }
 
-/** Serves a model, whose predictions are computed in this thread. */
 export async function serveV2(model: V2Model, options: V2Options = {}): Promise<V2Server> {
   const { name = "m", isBinary = true, maxBatchSize, hidesVersions = false, lacksVersions = false } = options;
   const { hasStatistics = false } = options;

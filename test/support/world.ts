@@ -3,7 +3,6 @@ import { join } from "node:path";
 import { projectFolder } from "./cli.js";
 import { type Fixture, fixtures, type SpecOverrides, writeSpec } from "./job.js";
 
-/** A fixture by name. */
 export function fixtureNamed(name: string): Fixture {
   const found = fixtures.find((fixture) => fixture.name === name);
   if (found === undefined) {
@@ -21,7 +20,6 @@ export interface OwnJob {
   /** Absolute paths, in plan order. */
   readonly shards: readonly string[];
   shard(index: number): string;
-  /** Writes the spec again with other overrides. */
   rewrite(overrides: SpecOverrides): Promise<void>;
 }
 

@@ -65,7 +65,6 @@ const of = (state: RunState, more: Partial<LatestRun> = {}): LatestRun => ({
 });
 const unfinished: RunState = { kind: "unfinished" };
 
-/** The rows of the table, as it names them. */
 const rows: readonly (readonly [string, LatestRun])[] = [
   ["unfinished", of(unfinished, { isWhole: false })],
   ["unfinished", of(unfinished)],
@@ -127,7 +126,6 @@ test("a run that its checks have approved, or that is not staged, ends where a p
   expect(discardStep(unfinished, false)).toBe("refuse");
 });
 
-/** The records of one run. */
 interface Records {
   readonly staged: boolean;
   readonly isErasure: boolean;
@@ -201,7 +199,6 @@ class Target {
   }
 }
 
-/** How a command ends. */
 type End = "complete" | "held" | "discarded" | "refused" | "stopped";
 
 /** A process: between two acts others act, or it is killed. */
@@ -414,7 +411,6 @@ describe("any commands at once, each killed between any two acts", () => {
   });
 });
 
-/** What must never happen. */
 function refuseFault(target: Target, before: readonly RunState["kind"][], readers: number): void {
   const kinds = kindsOf(target);
   const wrong = kinds.findIndex((kind, index) => {

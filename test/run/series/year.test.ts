@@ -23,7 +23,6 @@ function rowsOf(night: number): number {
   return new Date(Date.UTC(2025, 0, 1 + night)).getUTCDay() % 6 === 0 ? 240 : 300;
 }
 
-/** The rows of a night, with other values each night. */
 function selectOf(night: number, { value = "x", where = "true" } = {}): string {
   const x = `(50 + (hash(i * 1000 + ${night}) % 1000) / 20.0)::DOUBLE`;
   return `SELECT id, ${value} AS x FROM (SELECT i::BIGINT AS id, ${x} AS x FROM range(${rowsOf(night)}) t(i)) WHERE ${where}`;

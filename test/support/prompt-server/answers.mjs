@@ -73,7 +73,6 @@ export function choiceOf({ user, schema, limit }) {
   return { message: { role: "assistant", content, refusal: null }, finish, tokens: countTokens(content) };
 }
 
-/** The embedding of a text. */
 export function embeddingOf(text, dimensions = 8) {
   const digest = digestOf(text);
   return Array.from({ length: dimensions }, (_, index) => (digest[index % digest.length] - 128) / 128);

@@ -149,7 +149,6 @@ function delay(response, ms) {
   });
 }
 
-/** Sends an answer and bills it. */
 function deliver(response, { hash, fate, usage, body }) {
   const text = JSON.stringify(body);
   const entry = books.bill(hash, usage, fate === "cut" ? "cut" : "whole");

@@ -3,7 +3,6 @@ export function countTokens(text) {
   return Math.ceil(Buffer.byteLength(text) / 4);
 }
 
-/** The tokens of a chat's messages. */
 export function promptTokens(messages) {
   return messages.reduce((sum, { content }) => sum + 3 + countTokens(textOf(content)), 3);
 }
