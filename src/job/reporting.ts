@@ -66,10 +66,7 @@ interface ReportingContext extends CallContext {
   readonly metricsPort: number | undefined;
 }
 
-/**
- * Carries out a run whose target is open, and makes the calls that the target records.
- * @param deadline as `reporting` passes it on
- */
+/** Also makes the calls that the target records. @param deadline as `reporting` passes it on */
 export async function calling(
   context: CallContext,
   deadline: DeadlineWatch,
@@ -86,11 +83,7 @@ export async function calling(
   }
 }
 
-/**
- * Carries out `work` and writes the reports that the spec and the options ask for. A failure to report is logged and
- * changes nothing else.
- * @throws JobError USAGE if a report would be in the folder of the predictions; the errors of `work`
- */
+/** A failure to report is logged and changes nothing else. @throws JobError USAGE for a report among the predictions */
 export async function reporting(
   context: ReportingContext,
   work: (deadline: DeadlineWatch) => Promise<RunReport>,
@@ -181,7 +174,6 @@ async function writePage(
   }
 }
 
-/** Returns the outcome of an attempt that ended with the error `thrown`. */
 export function failedBy(thrown: unknown): FailedOutcome {
   const error = finalError(thrown);
   const known = error instanceof JobError ? error : undefined;
@@ -198,8 +190,8 @@ type DeadlineContext = Omit<ReportingContext, "metricsPort">;
 
 interface DeadlineWatch {
   /**
-   * Ends the watch. An attempt that ended after its deadline is reported now, unless it had nothing to do. Called while
-   * the target is open, which records the call; and for an attempt that could not open it, at its end. Safe to repeat.
+   * An attempt past its deadline is reported unless it had nothing to do. Called while the target is open. Safe to
+   * repeat.
    */
   end(outcome: Outcome): Promise<void>;
 }
@@ -207,9 +199,8 @@ interface DeadlineWatch {
 const everyMs = 1000;
 
 /**
- * Watches an attempt's deadline, and reports once if it is missed or will be: by a warning, and by the call of
- * `report.on_late`. Never fails. An attempt that starts after the deadline is late when it has rows to score.
- * @public so that tests reach it
+ * Reports once if the deadline is missed or will be. Never fails. Late only if there are rows. @public so that tests
+ * reach it
  */
 export function watchDeadline(context: DeadlineContext, { checkMs = everyMs } = {}): DeadlineWatch {
   const { loaded, record, dateMs } = context;

@@ -11,7 +11,6 @@ export interface AttemptFacts {
   readonly onBadRow: "fail" | "reject";
 }
 
-/** The attempt that committed a span. */
 export interface CommittedBy extends AttemptFacts {
   readonly batchSize: number;
   /** Names the attempt: host, process id and a random number. */
