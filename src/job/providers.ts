@@ -43,7 +43,7 @@ const probeFile = fileURLToPath(new URL("./probe-worker.js", import.meta.url));
 /** A driver that takes longer hangs: creating a device takes a second at most. */
 const longestMs = 60_000;
 
-/** In a process: WebGPU loads all drivers, and a bad one may end it. @returns its GPU's name @throws ProviderFault */
+/** In its own process: a bad driver may end it, and WebGPU loads all. @returns its GPU's name @throws ProviderFault */
 export async function probeProvider(provider: Provider): Promise<string | undefined> {
   // The Vulkan loader then says which device is opened: ONNX Runtime does not.
   const env = { VK_LOADER_DEBUG: "error,warn,driver,layer", ...process.env, ORT_DISABLE_TELEMETRY: "1" };

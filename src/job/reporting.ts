@@ -240,7 +240,6 @@ export function watchDeadline(context: DeadlineContext, { checkMs = everyMs } = 
   };
 }
 
-/** Returns how the call is made again, if it failed. */
 async function reportLate(context: DeadlineContext, lateness: Lateness): Promise<(() => Promise<boolean>) | undefined> {
   const { timezone, report } = context.loaded.spec;
   const { expectedEndMs } = lateness;
@@ -405,11 +404,7 @@ const stoppedEventMs = 1000;
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
-/**
- * Sends the first event of an attempt while the attempt continues. Never fails, and delays the attempt by at most a few
- * seconds.
- * @public so that tests reach it
- */
+/** Never fails, and delays the attempt by at most a few seconds. @public so that tests reach it */
 export function beginLineage(context: CallContext, env: Environment = process.env): LineageEvents {
   const send = senderOf(context, env);
   if (send === undefined) {
@@ -522,10 +517,7 @@ async function outputDataset(
   return url === undefined ? undefined : tableDataset(url, postgres.table, env);
 }
 
-/**
- * Puts a decision at the top of the run's HTML pages, and into its metrics, of each worker that has reported on this
- * machine; sends it as lineage events. A failure is only logged: the decision is kept.
- */
+/** Into the pages and metrics of each worker on this machine, and as lineage events. A failure is only logged. */
 export async function reportDecision(context: CallContext, report: DecisionReport): Promise<void> {
   const { loaded, folder, log } = context;
   const { runId, state, carriedOut, decision, readers, newRun } = report;
@@ -562,10 +554,7 @@ export async function reportDecision(context: CallContext, report: DecisionRepor
   }
 }
 
-/**
- * Says at the top of the HTML pages of a run on this machine that it was rolled back. A failure is only logged.
- * @param about `readersHave`: the run whose rows are there, with its date; undefined: rows that no run wrote
- */
+/** A failure is only logged. @param about `readersHave`: the run whose rows are there; undefined: none wrote them */
 export async function reportRollback(
   { load, folder, log }: Pick<CallContext, "folder" | "log"> & { readonly load: () => Promise<CallContext["loaded"]> },
   { runId, readersHave }: { readonly runId: string; readonly readersHave: string | undefined },
@@ -614,10 +603,7 @@ interface ReportFiles {
   readonly metrics?: string | undefined;
 }
 
-/**
- * Returns the files that an attempt is reported in; each of several workers has its own.
- * @throws JobError USAGE if one is in the folder of the predictions
- */
+/** Each of several workers has its own. @throws JobError USAGE if one is in the folder of the predictions */
 export async function placeReports(
   { spec, where }: Pick<LoadedSpec, "spec" | "where">,
   { folder, worker }: { readonly folder: string; readonly worker: Worker },

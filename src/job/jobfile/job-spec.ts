@@ -236,7 +236,7 @@ const named = job.superRefine(
 const schema = named.superRefine(checking(checkTarget)).transform(withDefaults) satisfies z.ZodType<JobSpec>;
 const pipeSchema = named.transform(withDefaults) satisfies z.ZodType<JobSpec>;
 
-/** Where checks hold a run, a person decides on rejects, not the limit. A challenger's own rejects are not compared. */
+/** With checks, a person decides on rejects. A challenger that took fewer rows would be compared on those only. */
 function withDefaults({ max_rejects: given, challenger: other, ...spec }: z.output<typeof job>): JobSpec {
   const { cast, missing } = spec.model;
   return {
@@ -515,7 +515,7 @@ export function usualKey(spec: KeySpec): readonly string[] {
   return candidates(spec)[0]?.columns ?? spec.output.columns;
 }
 
-/** The only single-column key, else `usualKey`; of two none, since erased rows are gone. @throws JobError USAGE */
+/** The only single-column key, else `usualKey`. @throws JobError USAGE for several: erased rows cannot come back */
 export function keyOfValues(spec: KeySpec): readonly string[] {
   const single = candidates(spec).filter(({ columns }) => columns.length === 1);
   const names = [...new Set(single.map(({ columns }) => String(columns[0])))];

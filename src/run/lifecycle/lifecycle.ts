@@ -138,7 +138,7 @@ export function discardStep({ kind }: RunState, staged: boolean): Exclude<Decisi
   return staged && (kind === "unfinished" || kind === "held") ? "decide" : "refuse";
 }
 
-/** finish: the erasure has all of its spans, and is published first. refuse: the run is scored or decided on first. */
+/** finish: the last erasure has all its spans. earlier: readers have an earlier run. refuse: score or decide first. */
 export type EraseStep = "erase" | "finish" | "erase earlier" | "refuse";
 
 export function eraseStep({ state: { kind }, isErasure, isWhole }: LatestRun): EraseStep {
