@@ -18,7 +18,7 @@ function readText(path: string): string | undefined {
 const gib = 1024 ** 3;
 /** Of one scoring thread. V8 and native libraries reserve far more than they use. Measured: 1.95 GiB. */
 const leastBytes = 2 * gib;
-/** Without scoring threads. Measured: 1.95 GiB with 1 thread, 3.9 with 4, 6.0 with 8, 10.2 with 16. */
+/** Without scoring threads, and what each adds. Measured: 1.95 GiB with 1 thread, 3.9 with 4, 6.0 with 8, 10.2 with 16. */
 const baseBytes = 1.5 * gib;
 const threadBytes = 0.625 * gib;
 

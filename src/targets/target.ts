@@ -94,7 +94,7 @@ export interface TargetTable {
     choose: (tables: readonly PreviousTable[]) => readonly PreviousTable[],
     dryRun: boolean,
   ): Promise<readonly PreviousTable[]>;
-  /** Restores what the last finished run replaced; again: what was before that. @throws JobError USAGE, OUTPUT_NEWER */
+  /** Restores what the last finished run replaced. Not safe to repeat. @throws JobError USAGE, OUTPUT_NEWER */
   rollBack(): Promise<RolledBack>;
 }
 

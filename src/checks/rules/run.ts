@@ -39,7 +39,7 @@ interface NightRows {
   readonly of: number;
 }
 
-/** Nights with fewer than all are compared with the half that has the fewest: ends of months would excuse them. */
+/** One with fewer rows than all is compared with the half that has the fewest: ends of months would excuse it. */
 function comparedWith(run: RunProfile, nights: readonly NightRows[], known: number): readonly NightRows[] {
   const ascending = nights.toSorted((left, right) => left.of - right.of);
   const isFewest = known >= enoughNights && logSize(run) < (ascending[0]?.of ?? 0);
@@ -52,7 +52,7 @@ function middleOf(weekday: number, nights: readonly NightRows[]): NightRows | un
   return same.length < leastOfWeekday ? undefined : same[Math.floor(same.length / 2)];
 }
 
-/** No farther above an approved night than that is above the middle. Of few rows nothing: most faults lose some. */
+/** More rows than all that passed, no farther above an approved night than that above the middle. Not for few rows. */
 function isLikeApproved(size: number, nights: readonly NightRows[]): boolean {
   const sizesOf = (isApproved: boolean): number[] =>
     nights.flatMap(({ run, of }) => ((run.isApproved === true) === isApproved ? [of] : [])).toSorted((a, b) => a - b);

@@ -442,8 +442,8 @@ function localName(uri: string): string {
 }
 
 /**
- * Anywhere in the table's store; on this machine below its folder, as strangers' metadata is not trusted. @throws
- * JobError
+ * Anywhere in the store of the table's location; on this machine below that: metadata of strangers names no other
+ * files. @throws JobError SPEC_INVALID
  */
 export function nameInStore(
   { table, location }: { readonly table: string; readonly location: string },
