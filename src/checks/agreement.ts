@@ -5,14 +5,12 @@ import { isElementType } from "../columns/values.js";
 /** How both models of a run are called. */
 export const modelNames = ["champion", "challenger"] as const;
 
-/** Which columns of two sets of predictions are compared. */
 export interface MatchedColumns {
   readonly compared: readonly JoinedColumn[];
   /** Columns that cannot be compared, with the reason. */
   readonly apart: readonly { readonly name: string; readonly reason: string }[];
 }
 
-/** A column of both sides, whose types are comparable. */
 export interface JoinedColumn {
   readonly name: string;
   readonly a: ColumnType;
@@ -50,7 +48,6 @@ export function matchColumns(
   return { compared, apart: [...apart, ...rest] };
 }
 
-/** Returns how two columns are compared; undefined: their types cannot be compared. */
 export function comparableKind(a: ColumnType, b: ColumnType): Measures["kind"] | undefined {
   const family = familyOf(a);
   if (family === undefined || family !== familyOf(b)) {
@@ -93,8 +90,8 @@ export interface DifferentRow {
   /** The number of the row; where rows are joined by key, a number that depends on the key alone. */
   readonly row: number;
   /**
-   * The absolute difference of two numbers; 1 for two labels; the seconds between two times; 1 minus the cosine of two
-   * vectors. null: only one of the two values is a number, or has a direction.
+   * 1 for two labels; seconds between times; 1 minus the cosine of vectors. null: only one is a number, or has a
+   * direction.
    */
   readonly distance: number | null;
   /** Both values, as a reader sees them. */
@@ -143,18 +140,14 @@ export interface MatchedRows {
 export interface JoinRequest {
   readonly key: readonly string[];
   readonly columns: readonly JoinedColumn[];
-  /** Columns of A that are shown of the rows that differ most. */
   readonly shown: readonly string[];
   /** The largest difference of two numbers that count as equal. */
   readonly tolerance: number;
 }
 
-/** How two sets of predictions agree. */
 export interface Agreement {
   readonly rows: MatchedRows;
-  /** By column. */
   readonly columns: readonly (readonly [string, Measures])[];
-  /** Columns that are not compared. */
   readonly apart: MatchedColumns["apart"];
   readonly tolerance: number;
 }

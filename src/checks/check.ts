@@ -55,7 +55,6 @@ export interface Finding {
   readonly cause?: Cause;
 }
 
-/** What a check finds, without the check's own name. */
 export type Result = Omit<Finding, "check">;
 
 /** `previous`: what the check measures for the last model, which scored `rows` of this run's rows. */
@@ -135,7 +134,6 @@ export interface Earlier {
   readonly isFile: boolean;
 }
 
-/** A run that is judged. */
 export interface JudgedNight {
   readonly run: RunProfile;
   readonly earlier: Earlier;
@@ -168,8 +166,7 @@ export interface Nearness {
 }
 
 /**
- * Compares a run with earlier ones by a distance. A run that a person approved is near to others, but its own distance is
- * not what is usual. undefined: no earlier run has a value.
+ * An approved run is near to others, but its own distance is not what is usual. undefined: no earlier run has a value.
  */
 export function nearness<T>(
   now: T,
@@ -223,10 +220,7 @@ export function limitFor(
   return factor * Math.max(scale * usual, (isFirst ? least.first : least.usually) / usualFactor);
 }
 
-/**
- * What a suspicious sign comes to. With one earlier run, or few rows, it only warns.
- * @param mayHold whether it is one that holds a run
- */
+/** With one earlier run, or few rows, it only warns. @param mayHold whether it is one that holds a run */
 export function levelOf(
   isSuspicious: boolean,
   { run, earlier }: { readonly run: Pick<RunProfile, "rows" | "rejected">; readonly earlier: Earlier },
@@ -246,7 +240,6 @@ export function levelOf(
   return lowered === undefined ? { level: "hold" } : { level: "warn", lowered };
 }
 
-/** The rows that a run had to score. */
 export function sizeOf({ rows, rejected }: Pick<RunProfile, "rows" | "rejected">): number {
   return rows + rejected;
 }
@@ -307,8 +300,5 @@ export function aboutColumn({
   return role === "feature" ? { column: name, isFeature: true } : { column: name };
 }
 
-/**
- * Runs that a run is compared with, so that a month's end is there twice; and those before these, which tell of a slow
- * drift.
- */
+/** So that a month's end is there twice; and those before these, which tell of a slow drift. */
 export const [comparedNights, olderNights] = [35, 28];

@@ -41,7 +41,6 @@ const checks: readonly Check[] = [
   sqlCheck,
 ];
 
-/** The check that has found something. */
 export function checkOf({ check }: Pick<Finding, "check">): Check {
   return checks.find(({ name }) => name === check) as Check;
 }
@@ -135,7 +134,6 @@ function unlessNew(result: Finding, rows: number, signs: DaySigns): Finding {
   return rows < lastingTimes * first ? lowered(sign, notLasting) : sign;
 }
 
-/** What is suspicious in the day of a run, by its verdict. */
 export function signsIn({ results }: Pick<Verdict, "results">): DaySigns {
   return Object.fromEntries(
     results.flatMap((result) =>
@@ -208,7 +206,6 @@ function comparedColumns(
   ];
 }
 
-/** The predictions of the last run's model for rows of this run. */
 export interface PreviousModel {
   readonly modelSha256: string;
   /** The rows of this run that it scored: all, or a sample. */
@@ -227,10 +224,7 @@ function isOfOutput(finding: Finding, outputs: ColumnProfiles): boolean {
   return level !== "pass" && outputs.has(column ?? "") && isFeature !== true && isOfProfile;
 }
 
-/**
- * Adds to the verdict on a run with a new model, of each output that did not pass, whether the model or the data are the cause:
- * the predictions of the last run's model for rows of this run pass, or they do not.
- */
+/** The cause is the data if the last model's predictions for rows of this run do not pass either. */
 export function judgeWithPrevious(
   judged: Judged,
   verdict: Verdict,

@@ -1,4 +1,3 @@
-/** Which predictions are judged by which labels. */
 export interface EvaluationRequest {
   /** Columns of both that together identify a row. */
   readonly key: readonly string[];
@@ -51,15 +50,11 @@ interface Change {
   readonly model: string;
   readonly figure: string;
   readonly value: number;
-  /** What it was on the nights before. */
   readonly low: number;
   readonly high: number;
 }
 
-/**
- * Finds what changed against the usual nights: figures of a model further from those of the nights before than these are
- * from each other, after five of them.
- */
+/** Figures further from those of the nights before than these are from each other, after five of them. */
 export function changesOf(nights: readonly EvaluatedNight[]): Change[] {
   const all = nights.flatMap(({ night, models }) =>
     models.map(({ model, all: { values } }) => ({ night, model, values })),

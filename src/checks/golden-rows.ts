@@ -2,13 +2,11 @@ import type { Column, ColumnType, NamedColumn } from "../columns/types.js";
 import { isElementType } from "../columns/values.js";
 import { assertNever } from "../base/errors.js";
 
-/** How far a number may be from the expected one: `atol + rtol * |expected|`. */
 interface Tolerance {
   readonly atol: number;
   readonly rtol: number;
 }
 
-/** A prediction that is not the expected one. */
 export interface GoldenDifference {
   readonly row: number;
   /** The output column; for an element of a list, `name[index]`. */
@@ -34,10 +32,8 @@ function kindOf(type: ColumnType): Kind | undefined {
 }
 
 /**
- * Finds the first row in which a prediction is not the expected value, and counts such rows. Floating-point predictions
- * may differ by the tolerance; texts, booleans and integers may not. NaN equals NaN, and a NULL that represents a
- * floating-point number.
- * @param pairs columns of equal length whose types are comparable
+ * Floats may differ by the tolerance; texts, booleans and integers may not. NaN equals NaN, and a float's NULL. Counts
+ * all, returns the first. @param pairs columns of equal length whose types are comparable
  */
 export function findDifferences(
   pairs: readonly { readonly expected: NamedColumn; readonly predicted: NamedColumn }[],
@@ -57,9 +53,7 @@ export function findDifferences(
 }
 
 /**
- * Whether a prediction that is not finite is the expected value.
- * @param expected the value as DuckDB's text, a list in brackets; null for NULL
- * @param predicted "NaN", "Infinity" or "-Infinity"
+ * @param expected DuckDB's text, a list in brackets; null for NULL @param predicted "NaN", "Infinity" or "-Infinity"
  */
 export function isExpectedNotFinite(expected: string | null, predicted: string | null): boolean {
   const name = { NaN: "nan", Infinity: "inf", "-Infinity": "-inf" }[predicted ?? ""];
@@ -128,7 +122,6 @@ function integerOf(value: Scalar): number | bigint | undefined {
   return typeof value === "bigint" || (typeof value === "number" && Number.isInteger(value)) ? value : undefined;
 }
 
-/** Reads the value of a row. A struct is read as NULL. */
 export function valueAt(type: ColumnType, column: Column, row: number): Value {
   if (column.valid !== undefined && column.valid[row] === 0) {
     return null;

@@ -12,8 +12,7 @@ const quantiles = {
 } as const;
 
 /**
- * The median of numbers, or another quantile where only that one has moved, the smallest and the largest one before, and the
- * unit that the numbers may be in. None of other values, and none where nothing has ever moved.
+ * Or another quantile where only that has moved, the extremes before, and a likely unit. Empty if nothing ever moved.
  */
 export function mediansOf({ now, nights }: Columns): Numbers {
   const all = Object.entries(quantiles).flatMap(([name, [share]]) => {

@@ -17,7 +17,6 @@ export interface AttemptServices {
   readonly signal: AbortSignal;
 }
 
-/** What opens the adapters of a spec. */
 export interface Tools extends AttemptServices {
   readonly folder: string;
 }
@@ -52,9 +51,8 @@ export async function interruptibleSleep(ms: number, signal: AbortSignal): Promi
 type Environment = Readonly<Record<string, string | undefined>>;
 
 /**
- * Finds out which of several workers this process is: from `--worker i/n`, else from Kubernetes (an Indexed Job, with
- * INFER_BATCH_WORKERS) or AWS Batch (an array job). Without any of these it is the only worker.
- * @throws JobError USAGE
+ * From `--worker i/n`, else Kubernetes (Indexed Job, INFER_BATCH_WORKERS) or AWS Batch (array job). @throws JobError
+ * USAGE
  */
 export function findWorker(option: string | undefined, env: Environment): Worker {
   if (option !== undefined) {
@@ -98,9 +96,7 @@ function numberOf(text: string | undefined): number | undefined {
 }
 
 /**
- * Refuses several workers with a param from the clock, which could differ between them around midnight, or with
- * `--new-run`, which would open a new run for each.
- * @throws JobError USAGE
+ * A param from the clock could differ around midnight; `--new-run` would open a run for each. @throws JobError USAGE
  */
 export function checkSeveral(
   { worker, newRun }: { readonly worker: Worker; readonly newRun: boolean },
@@ -139,10 +135,7 @@ export const programVersion: string = manifest.version;
 /** The version of the package that makes tokens of texts. Users install it if their jobs need it. */
 export const tokenizersVersion: string = manifest.peerDependencies.tokenizers;
 
-/**
- * Versions of everything that predictions may depend on. package.json pins the packages, so these are the installed
- * ones.
- */
+/** Of everything that predictions may depend on. package.json pins the packages, so these are the installed ones. */
 export const componentVersions: Readonly<Record<string, string>> = {
   "infer-batch": programVersion,
   node: process.versions.node,
@@ -150,7 +143,6 @@ export const componentVersions: Readonly<Record<string, string>> = {
   "onnxruntime-node": manifest.peerDependencies["onnxruntime-node"],
 };
 
-/** Versions of everything that a job's predictions may depend on. */
 export function versionsFor({ model }: Pick<JobSpec, "model">): Readonly<Record<string, string>> {
   return tokenizerUris(model).size === 0 ? componentVersions : { ...componentVersions, tokenizers: tokenizersVersion };
 }

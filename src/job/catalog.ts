@@ -9,8 +9,7 @@ interface CatalogTools extends Tools {
 }
 
 /**
- * Opens a table of the catalog that a spec names. Nothing is asked, and no secret is read, before it is used.
- * @param of the part of the spec that names both
+ * Nothing is asked, and no secret read, before it is used. @param of the part of the spec that names table and catalog
  */
 export function openCatalogTable(
   of: CatalogOptions["of"],

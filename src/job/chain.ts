@@ -32,7 +32,6 @@ export interface RunOfChain {
   readonly chain: ChainPosition | undefined;
 }
 
-/** How a command looks for a run that changes nothing. */
 export const looking: ChainAttempt = {
   newRun: false,
   tidies: false,
@@ -50,8 +49,7 @@ export async function ofLastRun(loaded: LoadedSpec, specPath: string): Promise<L
 }
 
 /**
- * The spec of the run of a chain that `run` carries out: the last one while it is open, else the next one.
- * @throws JobError USAGE for a run that is not there, or that cannot be begun again
+ * The last run while it is open, else the next. @throws JobError USAGE for one not there, or that cannot begin again
  */
 export async function ofNextRun(loaded: LoadedSpec, specPath: string, attempt: ChainAttempt): Promise<RunOfChain> {
   if (loaded.chain === undefined) {

@@ -116,7 +116,6 @@ async function guarded<T>(work: () => Promise<T>, badRowsHint = fileHint): Promi
 /** The key of a Parquet file's metadata that names the model which computed its predictions. */
 const modelKey = "infer_batch.model_sha256";
 
-/** Opens a reader of a file of rows with known predictions. */
 export async function openGoldenReader(options: ParquetOptions): Promise<GoldenReader> {
   const { openParquetDecoder } = await import("../formats/parquet/decoder.js");
   const decoder = openParquetDecoder(options);
@@ -127,7 +126,6 @@ export async function openGoldenReader(options: ParquetOptions): Promise<GoldenR
   };
 }
 
-/** Opens a DuckDB that reads rows of an earlier run. */
 export async function openStoredRows(
   { threads, memoryBytes }: { readonly threads: number; readonly memoryBytes: number },
   { files, key, outputs }: StoredRowsRequest,

@@ -137,8 +137,7 @@ export async function openDecoder(
 }
 
 /**
- * Opens the source of the shards: the disk, and the store that the spec names. The code for that is loaded only then.
- * @param golden a file that is read in addition to the shards; "": there is none
+ * Loads the code of the store only when used. @param golden a file read in addition to the shards; "": there is none
  */
 export async function openSource(
   input: InputSpec,
@@ -292,7 +291,6 @@ interface TargetOptions extends SinkOptions {
   readonly job: Pick<JobSpec, "name" | "params" | "output">;
 }
 
-/** Opens the target that a spec names. */
 export async function openSink(spec: JobSpec, options: SinkOptions): Promise<Sink> {
   const sink = withTarget(spec, (kind, target) => kind.open(target, { ...options, job: spec }));
   if (sink === undefined) {
@@ -671,7 +669,6 @@ async function remoteOptions(options: ModelOptions): Promise<RemoteOptions> {
   return { cache: await openCache(options), retry, signal, findProxy: proxiesOf(process.env) };
 }
 
-/** Opens the cache of this machine's models. */
 export async function openCache({ writer, isDead, kind }: ModelOptions): Promise<ModelCache> {
   const { openModelCache } = await import("../models/places/cache.js");
   const folder = cacheFolder(kind === undefined ? "models" : `${kind.noun}s`);

@@ -18,10 +18,7 @@ function readText(path: string): string | undefined {
 const gib = 1024 ** 3;
 /** Of one scoring thread. V8 and native libraries reserve far more than they use. Measured: 1.95 GiB. */
 const leastBytes = 2 * gib;
-/**
- * What a process needs without scoring threads, and what each adds. Measured: 1.95 GiB with 1, 3.9 with 4, 6.0 with 8,
- * 10.2 with 16.
- */
+/** Without scoring threads, and what each adds. Measured: 1.95 GiB with 1 thread, 3.9 with 4, 6.0 with 8, 10.2 with 16. */
 const baseBytes = 1.5 * gib;
 const threadBytes = 0.625 * gib;
 
@@ -55,9 +52,7 @@ export function refuseSmallAddressSpace(bytes = addressSpaceBytes()): void {
 }
 
 /**
- * Returns how many CPU cores this process may use: the fewest of its CPU affinity, the quotas of its control groups,
- * and the threads that `ulimit -v` allows. Before version 22, Node knows the affinity only: in a pod with 2 CPUs it
- * reports the 64 of the machine.
+ * The fewest of CPU affinity, cgroup quotas, and threads that `ulimit -v` allows: Node below 22 knows only affinity.
  */
 export function usableCores(available = availableParallelism(), read: ReadText = readText): number {
   const threads = threadsWithin(addressSpaceBytes(read));
@@ -73,10 +68,7 @@ export const minBudgetBytes = mebibytes(64);
 const maxBudgetBytes = mebibytes(384);
 const maxBudgetBytesPerCore = mebibytes(64);
 
-/**
- * Returns the memory budget in bytes of a job whose spec has no `engine.memory`: a part of what this process may use,
- * which is the machine's memory or the limit of a control group.
- */
+/** A part of the machine's memory or the control group's limit, for a spec without `engine.memory`. */
 export function defaultMemory(cores: number, machineBytes = totalmem(), read: ReadText = readText): number {
   const usableBytes = usableMemory(machineBytes, read);
   const most = maxBudgetBytes + cores * maxBudgetBytesPerCore;
@@ -151,19 +143,13 @@ function memoryLimitOf({ version, folder }: ControlGroup, read: ReadText): numbe
   return bytes > 0 ? [bytes] : [];
 }
 
-/**
- * Returns the error to end with: the one that came first, if closing what was open failed, too; and what `machineError`
- * makes of it.
- */
+/** The one that came first, if closing failed, too; and what `machineError` makes of it. */
 export function finalError(thrown: unknown): unknown {
   const first = firstError(thrown);
   return machineError(first) ?? first;
 }
 
-/**
- * Returns the error to end with if a call failed because too many files are open (75), or because a native library is
- * missing or cannot be loaded (64). Any call may fail for these reasons. undefined: it failed for another one.
- */
+/** 75 for too many open files, 64 for a native library that is missing. undefined: it failed for another reason. */
 export function machineError(error: unknown): JobError | undefined {
   return openFilesError(error) ?? missingLibraryError(error);
 }

@@ -28,11 +28,9 @@ interface ModelTools {
 
 export interface ModelToolsOptions extends ModelOptions, Omit<EngineOptions, "spec"> {
   readonly log: Log;
-  /** Returns the place of a key in the spec file, for messages. */
   readonly where: (path: readonly string[]) => string;
 }
 
-/** Finds the models of a spec and opens engines for them: on this machine, or on a server. */
 export function modelTools(spec: JobSpec, options: ModelToolsOptions): Models {
   const counter = spec.model.prompt?.tokenizer;
   return {
@@ -213,10 +211,8 @@ interface Resolving {
 export type SharedModels = (model: Pick<ModelSpec, "path" | "sha256" | "server">, own: Resolving) => Resolving;
 
 /**
- * Has several jobs score with the same version of a model and of its tokenizers: each URI is resolved once, by the first
- * job that plans a run, even if its alias or file changes after that. The plan of an unfinished run pins versions of its
- * own.
- * @param onResolved called with each model that is found for runs to be planned
+ * Each URI is resolved once, by the first job that plans a run. The plan of an unfinished run pins versions of its own.
+ * @param onResolved called with each model found for a new run
  */
 export function resolveOnce(
   onResolved: (model: Pick<ModelSpec, "path" | "server">, resolved: FoundModel) => void,

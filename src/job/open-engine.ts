@@ -25,11 +25,7 @@ export const modelCopiesBytes = 1024 * 1024 * 1024;
 /** Smaller inputs are scored by one session with all threads: starting another session takes longer than it saves. */
 const smallInputBytes = 1024 * 1024;
 
-/**
- * Loads a model on the first of the spec's providers that this machine can run.
- * @throws JobError PROVIDER_MISSING for one that it cannot run, DEVICE for one whose GPU fails, unless `cpu` is listed
- * after it
- */
+/** @throws JobError PROVIDER_MISSING for one that cannot run, DEVICE for a failing GPU, unless `cpu` comes after it */
 export async function openEngine(model: ModelFile, need: EngineNeed, options: EngineOptions): Promise<Engine> {
   const { spec, worker, log } = options;
   const asked = await askedProviders(need, spec.engine);
@@ -76,7 +72,6 @@ async function askedProviders(need: EngineNeed, { providers }: EngineSpec): Prom
   return await providersOn(thisMachine());
 }
 
-/** The first provider, and those that compute what it leaves: CUDA after TensorRT, the CPU after all. */
 function ofOneSession([first = "cpu", ...others]: readonly Provider[]): readonly Provider[] {
   return [first, ...others.filter((one) => one === "cpu" || (first === "tensorrt" && one === "cuda"))];
 }
@@ -145,7 +140,6 @@ function neededTexts({ texts }: ModelFile, { outputs }: Pick<ModelSpec, "outputs
   return { inputs: texts.inputs, outputs: texts.outputs.filter((name) => tensors.has(name)) };
 }
 
-/** Returns the number of the GPU that a worker uses; 0 without GPUs. @param given `engine.device_id` */
 export async function deviceIdOf(
   providers: readonly Provider[],
   { given, worker }: { readonly given: EngineSpec["device_id"]; readonly worker: Pick<Worker, "index"> },

@@ -63,7 +63,6 @@ interface OpeningOptions {
   readonly jobsAtOnce?: number;
   /** What the run reads. Default: all of its input. */
   readonly chain?: ChainPosition | undefined;
-  /** Finds models for several jobs. Default: each job finds its own. */
   readonly sharedModels?: SharedModels | undefined;
 }
 
@@ -228,17 +227,13 @@ function shareOf(spec: JobSpec, jobsAtOnce: number): { readonly cores: number; r
   };
 }
 
-/** Returns the memory budget of a job: `engine.memory`, or a part of what this process may use. */
 export function budgetOf({ engine: { memory } }: JobSpec, cores: number): MemoryBudget {
   return memory === "auto" ? memoryBudget(defaultMemory(cores), storedRowsMemory()) : memoryBudget(memory);
 }
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
-/**
- * Who decides on a run: the task of Airflow, whose variables name it, else the user of this process. A user without an
- * entry in the system's list of users, as in many containers, is named by number.
- */
+/** The task of Airflow, else the user; by number if the system's list lacks it, as in many containers. */
 function actingUser(env: Environment): string {
   const { AIRFLOW_CTX_DAG_ID: dag, AIRFLOW_CTX_TASK_ID: task, AIRFLOW_CTX_DAG_OWNER: owner } = env;
   if (dag !== undefined) {
@@ -277,10 +272,7 @@ const place = "_challenger";
 /** The longest time from the first failure of a call to its target to its last try: published rows wait for it. */
 const mostRetrySeconds = 30;
 
-/**
- * The spec of the job, which scores all rows and is published nowhere. No spec can have its name. Without a challenger, it
- * says where the predictions of an earlier one are.
- */
+/** Scores all rows, published nowhere. No spec can have its name. Without a challenger: where an earlier one's are. */
 function specOf({ challenger, checks: _checks, reuse: _reuse, ...job }: JobSpec): JobSpec {
   const { columns, parquet, delta, iceberg, postgres } = job.output;
   return {
@@ -335,7 +327,6 @@ function secondJobOpener(spec: JobSpec, options: SinkOptions, tools: ModelToolsO
 }
 
 export interface RunOptions extends JobOptions {
-  /** The id of a run, in place of its params. */
   readonly run?: string | undefined;
 }
 
@@ -347,9 +338,7 @@ export async function readRunSpec(specPath: string, { run, ...options }: RunOpti
 }
 
 /**
- * Reads a spec with the params of a run of the job, which is looked for at the target. Params of the command only name the
- * target.
- * @throws JobError USAGE where the target has no such run, or a later one of the same params
+ * Params of the command only name the target. @throws JobError USAGE for no such run, or a later one of these params
  */
 export async function readSpecOfRun(
   specPath: string,

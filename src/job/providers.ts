@@ -7,23 +7,17 @@ import { ProviderFault, shortFault } from "../models/onnx/faults.js";
 
 export interface MissingProvider {
   readonly doing: string;
-  /** The parts that the provider needs on this machine. */
   readonly parts: readonly Part[];
-  /** The message of ONNX Runtime. */
   readonly message: string;
   /** The provider's driver failed in a way that another attempt may not meet. Default: the message decides. */
   readonly driverFailed?: boolean;
   readonly machine: Machine;
-  /** The providers that the spec asks for. */
   readonly asked: readonly Provider[];
   /** Where the user finds what to do; the hint begins with it. */
   readonly advice: string;
 }
 
-/**
- * Returns the error for a provider that cannot run: DEVICE if the machine has a GPU that fails, so that another attempt
- * or another machine may succeed; PROVIDER_MISSING if there is no GPU or software is missing.
- */
+/** DEVICE if the machine has a GPU that fails: another attempt may succeed; else PROVIDER_MISSING. */
 export function providerMissing(missing: MissingProvider): JobError {
   const { doing, parts, message, machine, asked, advice, driverFailed = false } = missing;
   const found = missingText(parts);
@@ -49,12 +43,7 @@ const probeFile = fileURLToPath(new URL("./probe-worker.js", import.meta.url));
 /** A driver that takes longer hangs: creating a device takes a second at most. */
 const longestMs = 60_000;
 
-/**
- * Tries a provider in a process of its own: WebGPU loads all drivers that it finds. They print to stderr, and a bad one
- * may end the process with a signal.
- * @returns the name of the GPU that it has chosen; undefined: unknown
- * @throws ProviderFault if this machine cannot run it
- */
+/** In its own process: a bad driver may end it, and WebGPU loads all. @returns its GPU's name @throws ProviderFault */
 export async function probeProvider(provider: Provider): Promise<string | undefined> {
   // The Vulkan loader then says which device is opened: ONNX Runtime does not.
   const env = { VK_LOADER_DEBUG: "error,warn,driver,layer", ...process.env, ORT_DISABLE_TELEMETRY: "1" };

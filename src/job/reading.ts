@@ -19,10 +19,8 @@ const ofGivenNames: Readonly<Record<string, { code: ErrorCode; found: string }>>
 };
 
 /**
- * Returns the error to show for a failed call on a file that a user named in an argument, an option or the spec. Errors
- * that another name would not avoid (a full or failing disk, too many open files) are temporary.
- * @param hint what to do if the name is wrong
- * @returns `error` itself if it is no system error
+ * Errors that another name would not avoid (a full disk, too many open files) are temporary. @returns `error` itself if
+ * it is no system error
  */
 export function fileError(doing: string, error: unknown, hint: string): unknown {
   const errno = errnoOf(error);
@@ -43,7 +41,6 @@ export function failureText(error: unknown, hint: string): string {
   return `${found}; ${remedy}`;
 }
 
-/** @param unknown what to do about an error that is not known */
 function explained(
   errno: string,
   hint: string,
@@ -73,11 +70,7 @@ async function readStart(path: string, limitBytes: number): Promise<string> {
   return bytes.toString("utf8", 0, length);
 }
 
-/**
- * Reads a whole text file that the spec names.
- * @param key the key as messages name it
- * @throws JobError FILE_MISSING, PERMISSION, DISK; SPEC_INVALID for a file that is too large
- */
+/** @param key as messages name it @throws JobError FILE_MISSING, PERMISSION, DISK; SPEC_INVALID if it is too large */
 export async function readGivenText(
   path: string,
   { key, limitBytes }: { key: string; limitBytes: number },
@@ -105,9 +98,8 @@ export function readPem(path: string, { folder, key }: { folder: string; key: st
 const secretLimitBytes = 64 * 1024;
 
 /**
- * Returns a secret as it is now: the value itself, or the text of the file that `${file:PATH}` names, without the
- * newline at its end. No message quotes it. `folder`: the spec's; `key`: as messages name it, with its place.
- * @throws JobError FILE_MISSING, PERMISSION, SPEC_INVALID for a file that is too large or empty, DISK
+ * The value, or the text of the file of `${file:PATH}` without the last newline. No message quotes it. `folder`: the
+ * spec's. @throws JobError FILE_MISSING, PERMISSION, SPEC_INVALID, DISK
  */
 export async function readSecret(
   value: string,
@@ -154,10 +146,7 @@ const specLimitBytes = 1024 * 1024;
 /** Ids of runs, which some people give in place of a spec. */
 const runIdForm = /^[\w-]+-[0-9a-f]{12}(?:-r\d+)?$/;
 
-/**
- * Reads and checks a spec.
- * @param how `pipe`: its rows come and go through a pipe. `standIns`: params without a value get a placeholder, so that runs with any value are found
- */
+/** @param how `pipe`: rows go through a pipe. `standIns`: params without a value get a placeholder, to find any run */
 export async function readSpec(
   path: string,
   options: JobOptions,
@@ -260,7 +249,6 @@ export async function parquetFolder(given: string): Promise<DiffSide> {
   return { name: given, rows: { folder, groups: oneGroup(paths) } };
 }
 
-/** Files that are read together. */
 export async function* oneGroup(paths: readonly string[]): AsyncGenerator<readonly string[]> {
   yield await Promise.resolve(paths);
 }

@@ -66,10 +66,7 @@ interface ReportingContext extends CallContext {
   readonly metricsPort: number | undefined;
 }
 
-/**
- * Carries out a run whose target is open, and makes the calls that the target records.
- * @param deadline as `reporting` passes it on
- */
+/** Also makes the calls that the target records. @param deadline as `reporting` passes it on */
 export async function calling(
   context: CallContext,
   deadline: DeadlineWatch,
@@ -86,11 +83,7 @@ export async function calling(
   }
 }
 
-/**
- * Carries out `work` and writes the reports that the spec and the options ask for. A failure to report is logged and
- * changes nothing else.
- * @throws JobError USAGE if a report would be in the folder of the predictions; the errors of `work`
- */
+/** A failure to report is logged and changes nothing else. @throws JobError USAGE for a report among the predictions */
 export async function reporting(
   context: ReportingContext,
   work: (deadline: DeadlineWatch) => Promise<RunReport>,
@@ -181,7 +174,6 @@ async function writePage(
   }
 }
 
-/** Returns the outcome of an attempt that ended with the error `thrown`. */
 export function failedBy(thrown: unknown): FailedOutcome {
   const error = finalError(thrown);
   const known = error instanceof JobError ? error : undefined;
@@ -198,8 +190,8 @@ type DeadlineContext = Omit<ReportingContext, "metricsPort">;
 
 interface DeadlineWatch {
   /**
-   * Ends the watch. An attempt that ended after its deadline is reported now, unless it had nothing to do. Called while
-   * the target is open, which records the call; and for an attempt that could not open it, at its end. Safe to repeat.
+   * An attempt past its deadline is reported unless it had nothing to do. Called while the target is open. Safe to
+   * repeat.
    */
   end(outcome: Outcome): Promise<void>;
 }
@@ -207,9 +199,8 @@ interface DeadlineWatch {
 const everyMs = 1000;
 
 /**
- * Watches an attempt's deadline, and reports once if it is missed or will be: by a warning, and by the call of
- * `report.on_late`. Never fails. An attempt that starts after the deadline is late when it has rows to score.
- * @public so that tests reach it
+ * Reports once if the deadline is missed or will be. Never fails. Late only if there are rows. @public so that tests
+ * reach it
  */
 export function watchDeadline(context: DeadlineContext, { checkMs = everyMs } = {}): DeadlineWatch {
   const { loaded, record, dateMs } = context;
@@ -249,7 +240,6 @@ export function watchDeadline(context: DeadlineContext, { checkMs = everyMs } = 
   };
 }
 
-/** Returns how the call is made again, if it failed. */
 async function reportLate(context: DeadlineContext, lateness: Lateness): Promise<(() => Promise<boolean>) | undefined> {
   const { timezone, report } = context.loaded.spec;
   const { expectedEndMs } = lateness;
@@ -414,11 +404,7 @@ const stoppedEventMs = 1000;
 
 type Environment = Readonly<Record<string, string | undefined>>;
 
-/**
- * Sends the first event of an attempt while the attempt continues. Never fails, and delays the attempt by at most a few
- * seconds.
- * @public so that tests reach it
- */
+/** Never fails, and delays the attempt by at most a few seconds. @public so that tests reach it */
 export function beginLineage(context: CallContext, env: Environment = process.env): LineageEvents {
   const send = senderOf(context, env);
   if (send === undefined) {
@@ -531,10 +517,7 @@ async function outputDataset(
   return url === undefined ? undefined : tableDataset(url, postgres.table, env);
 }
 
-/**
- * Puts a decision at the top of the run's HTML pages, and into its metrics, of each worker that has reported on this
- * machine; sends it as lineage events. A failure is only logged: the decision is kept.
- */
+/** Into the pages and metrics of each worker on this machine, and as lineage events. A failure is only logged. */
 export async function reportDecision(context: CallContext, report: DecisionReport): Promise<void> {
   const { loaded, folder, log } = context;
   const { runId, state, carriedOut, decision, readers, newRun } = report;
@@ -571,10 +554,7 @@ export async function reportDecision(context: CallContext, report: DecisionRepor
   }
 }
 
-/**
- * Says at the top of the HTML pages of a run on this machine that it was rolled back. A failure is only logged.
- * @param about `readersHave`: the run whose rows are there, with its date; undefined: rows that no run wrote
- */
+/** A failure is only logged. @param about `readersHave`: the run whose rows are there; undefined: none wrote them */
 export async function reportRollback(
   { load, folder, log }: Pick<CallContext, "folder" | "log"> & { readonly load: () => Promise<CallContext["loaded"]> },
   { runId, readersHave }: { readonly runId: string; readonly readersHave: string | undefined },
@@ -623,10 +603,7 @@ interface ReportFiles {
   readonly metrics?: string | undefined;
 }
 
-/**
- * Returns the files that an attempt is reported in; each of several workers has its own.
- * @throws JobError USAGE if one is in the folder of the predictions
- */
+/** Each of several workers has its own. @throws JobError USAGE if one is in the folder of the predictions */
 export async function placeReports(
   { spec, where }: Pick<LoadedSpec, "spec" | "where">,
   { folder, worker }: { readonly folder: string; readonly worker: Worker },

@@ -46,9 +46,8 @@ interface ServedOptions extends Tools {
 }
 
 /**
- * Finds the model of `model.server`. Nothing is asked that costs money.
- * @param planned the model that the plan of an unfinished run pins
- * @throws JobError PERMISSION, NETWORK
+ * Asks nothing that costs money. @param planned as an unfinished run's plan pins it @throws JobError PERMISSION,
+ * NETWORK
  */
 export async function findServed(spec: ServedSpec, options: ServedOptions, planned?: ModelPin): Promise<FoundModel> {
   const servers = await serversOf(spec.server, options);
@@ -66,7 +65,6 @@ export async function findServed(spec: ServedSpec, options: ServedOptions, plann
   return { model: { name: serversText(servers), sha256, traits: unknownTraits, served, isPlanned }, version };
 }
 
-/** Opens the engine whose requests go to `model.server`. */
 export async function openServed(spec: ServedSpec, options: ServedOptions, model: ServedModel): Promise<Engine> {
   const servers = await serversOf(spec.server, options);
   const { protocol, tries = 2, flush_seconds: flushSeconds } = spec.server;
@@ -108,7 +106,6 @@ function protocolOf({ protocol, request = "instances", response, signature }: Se
   }
 }
 
-/** The findings of `infer-batch doctor` about the servers of a model. */
 export interface ServerDiagnosis {
   readonly program: string;
   readonly model: string;
@@ -120,7 +117,6 @@ export interface ServerDiagnosis {
   readonly measured: MeasuredServer | undefined;
 }
 
-/** What a server does with blank rows. */
 export interface MeasuredServer {
   readonly batches: readonly { readonly rows: number; readonly ms: number; readonly rowsPerSecond: number }[];
   readonly stopped: string | undefined;
@@ -252,10 +248,7 @@ async function requireServer(server: ModelServer): Promise<void> {
   }
 }
 
-/**
- * Time limit of a request in seconds, and the most in flight with `concurrency: auto`. Language models answer many at
- * once, each slowly: busy ones take minutes, and a request that times out may be paid for twice.
- */
+/** In seconds. Busy language models take minutes, and a request that times out may be paid for twice. */
 const usual = { rows: { timeout: 60, inFlight: 128 }, prompts: { timeout: 600, inFlight: 256 } };
 
 /** They share their connections. */
@@ -342,10 +335,8 @@ async function readTls(files: ServerTlsSpec | undefined, { folder, where }: Serv
 }
 
 /**
- * Makes what signs requests with Signature Version 4, with the credentials that are used for S3.
- * @param key that asks for it
- * @param service the one at URLs that are not AWS's own
- * @throws JobError SPEC_INVALID if a URL does not tell the region, and the environment does not either
+ * Uses the credentials for S3. @param service the one at URLs that are not AWS's own @throws JobError SPEC_INVALID if
+ * neither a URL nor the environment tells the region
  */
 export async function signAws(
   urls: readonly string[],

@@ -9,7 +9,6 @@ import { type ModelOptions, resolveModel } from "./kinds.js";
 import type { CountTokens } from "../models/engine.js";
 import { TokenizerError, loadTokenCounter, refusedTokenizer } from "../models/tokens.js";
 
-/** Finds a tokenizer of a model's inputs. @param planned the same one, as the plan of an unfinished run pins it */
 export async function findTokenizer(
   { model, uri }: { readonly model: ModelSpec; readonly uri: string },
   options: ModelOptions,
@@ -22,10 +21,7 @@ export async function findTokenizer(
   return { path, uri, version, sha256, facts: await readTokenizerFacts(file) };
 }
 
-/**
- * Loads the tokenizer that counts the tokens of prompts.
- * @throws JobError USAGE where its package is not installed; MODEL_INVALID, and what finds a file of a model
- */
+/** @throws JobError USAGE where the tokenizers package is not installed; MODEL_INVALID, and as for a file of a model */
 export async function openTokenCounter(
   tokenizer: { readonly model: ModelSpec; readonly uri: string },
   options: ModelOptions,
@@ -44,11 +40,7 @@ const load = createRequire(import.meta.url);
 export const installTokenizers = `npm install tokenizers@${tokenizersVersion}`;
 const installGlobally = `npm install --global tokenizers@${tokenizersVersion}`;
 
-/**
- * Checks that the package which makes tokens of texts is installed, in the version that this program was tested with:
- * another one may make other tokens of the same text.
- * @throws JobError USAGE
- */
+/** Only the version that this program was tested with: another may make other tokens. @throws JobError USAGE */
 export function requireTokenizers(): void {
   const doing = "loading the package tokenizers, which makes tokens of texts";
   const hint = `run \`${installTokenizers}\` in the project that has infer-batch; or \`${installGlobally}\` if infer-batch is installed globally`;

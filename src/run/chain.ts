@@ -34,7 +34,6 @@ export interface LinkedRun extends Pick<Changes, "from"> {
   readonly to: string | null;
 }
 
-/** A run whose range is stored. */
 export interface StoredLink extends LinkedRun {
   readonly to: string;
   /** When it was planned. ISO 8601, in UTC. */
@@ -86,8 +85,7 @@ export async function lastLink(ledger: Ledger, chain: RunId): Promise<StoredLink
 }
 
 /**
- * The last run of a chain; undefined: nobody has begun it.
- * @param requireUnused fails if the output has something else, or the folders of an attempt that begins the chain meanwhile
+ * undefined: nobody has begun it. @param requireUnused fails if the output has something else, or an attempt's folders
  */
 export async function lastOrNone(
   ledger: Ledger,

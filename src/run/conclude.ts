@@ -97,10 +97,8 @@ export async function conclude(opened: OpenedJob, run: RunSink, shardsUnplanned:
   return attemptReport(sink, reporter, run, { ...end, shardsUnplanned });
 }
 
-/** Codes of errors that an attempt may end with if `discard` removes what it has committed. */
 const signsOfDiscard: ReadonlySet<string> = new Set(["DISCARDED", "DISK", "OUTPUT_DAMAGED"]);
 
-/** Does the work of an attempt. If a person discards the run meanwhile, reports that. */
 export async function unlessDiscarded(
   opened: OpenedJob,
   run: RunSink,
@@ -135,7 +133,6 @@ async function discardedMeanwhile(opened: OpenedJob, run: RunSink): Promise<Atte
   return await decidedReport(opened, run, { kind: "discarded", decision }, verdict);
 }
 
-/** Ends a run whose spans are all committed. @throws JobError TOO_MANY_REJECTS, PLAN_CHANGED for a superseded run */
 async function endRun(opened: OpenedJob, run: RunSink): Promise<AttemptEnd> {
   const { job, sink, input, attempt, reporter } = opened;
   const { plan } = run;
@@ -213,9 +210,7 @@ function afterStale(job: Job, sink: Sink, plan: Plan, verdict: RunVerdict): Scor
     : { text: `${before} score again`, command };
 }
 
-/**
- * The state of a staged run that has a verdict: if it passed, the checks approve the run, unless a person has decided.
- */
+/** If the verdict passed, the checks approve the run, unless a person has decided. */
 async function decidedState(sink: Sink, { dateMs }: Attempt, run: RunSink, { verdict }: RunVerdict): Promise<RunState> {
   if (verdict.outcome === "hold") {
     return (await sink.open(run)).state; // a person may have decided since this attempt opened the run
@@ -228,10 +223,6 @@ async function decidedState(sink: Sink, { dateMs }: Attempt, run: RunSink, { ver
   return { kind: decision.kind, decision };
 }
 
-/**
- * Checks the limit of rejected rows. Rows that other attempts rejected count for every value of `on_bad_row`.
- * @throws JobError TOO_MANY_REJECTS
- */
 export function checkRejects(spec: JobSpec, { plan, spans }: RunSink): void {
   createRejectBudget(runRejectLimit(spec, { rows: plan.input.rows, already: rowsOf(spans).rejected }));
 }
@@ -336,7 +327,6 @@ function toLookAt({ command }: Job, { params, input: { shards } }: Plan, { verdi
     : `the statistics of its columns (${command(params, { verb: "stats" })})`;
 }
 
-/** The verdict for reports. */
 export function verdictReport(spec: JobSpec, plan: Plan, verdict: RunVerdict): VerdictReport {
   const { verdict: judged } = verdict;
   const notes = [
@@ -369,10 +359,7 @@ export async function reportDecided(opened: OpenedJob, run: RunSink, state: Deci
   return { ...unscored(sink, reporter, run), ...end };
 }
 
-/**
- * Returns the error for a run that waits for a decision, or was approved, and has lost spans since: it cannot be published.
- * undefined: it is whole, or its spans are still being scored.
- */
+/** The error for a run that lost spans since it waits for a decision; undefined: it is whole, or still being scored. */
 export async function lostSpans(job: Job, run: RunSink): Promise<JobError | undefined> {
   const { runId, params } = run.plan;
   const isHeld = run.state.kind === "held";
@@ -395,7 +382,6 @@ export async function lostSpans(job: Job, run: RunSink): Promise<JobError | unde
   });
 }
 
-/** Publishes a run. @throws JobError also DISCARDED where the decision is that by now */
 async function publishRun(sink: Sink, run: RunSink, attempt: AttemptJson): Promise<void> {
   const { runId } = run.plan;
   if ((await run.finish(attempt)) === "discarded") {
@@ -440,7 +426,6 @@ function refusedText(job: Job, plan: Plan): string {
 
 const refusals: ReadonlySet<string> = new Set(["OUTPUT_MISMATCH", "OUTPUT_REFUSED", "DUPLICATE_KEY"]);
 
-/** Whether an error says that a table does not take the rows of a run, and has taken none. */
 export function isRefusal({ code, damage }: JobError): boolean {
   // OUTPUT_DAMAGED without a damaged run: a table that a trigger or rule of the target names is gone.
   return refusals.has(code) || (code === "OUTPUT_DAMAGED" && damage === undefined);
@@ -457,9 +442,8 @@ export async function addingHint<T>(added: string, work: () => Promise<T>): Prom
 }
 
 /**
- * Returns the verdict on a run whose spans are all committed; undefined for a run without checks. If the target has
- * none, this attempt makes one; the stored verdict counts. The record receives what the reports show of the run.
- * @param seconds how long this attempt has scored; undefined: it has not
+ * If the target has no verdict, this attempt makes one; the stored one counts. @param seconds undefined: it has not
+ * scored
  */
 async function verdictOn(
   opened: OpenedJob,
@@ -522,10 +506,7 @@ async function verdictOn(
   return verdict;
 }
 
-/**
- * Reads the profiles that reports show for a run that this attempt does not judge, if the spec asks for reports. A
- * failure is only logged and does not change the run.
- */
+/** Of a run that this attempt does not judge. A failure is only logged and does not change the run. */
 async function reviewForReports(opened: OpenedJob, run: RunSink, verdict: RunVerdict | undefined): Promise<void> {
   const { job, sink, input, reporter } = opened;
   const { record, log } = reporter;
@@ -562,7 +543,6 @@ async function reviewOf(
   };
 }
 
-/** Makes the checks that need more than profiles. */
 async function otherResults(job: PlacedSpec, queries: Queries, run: RunSink, profile: SpanProfile): Promise<Finding[]> {
   const { unique } = job.spec.checks ?? {};
   requireColumns(job, run.plan.contract);
@@ -580,10 +560,7 @@ const wholeRows = 5 * groupRows;
 /** A slow model scores fewer rows. */
 const mostMs = 60_000;
 
-/**
- * Has the model of the last run score rows of this run, whose spans are all committed: the verdict then says whether the new
- * model or the data changed the predictions. undefined, with a line in the log: it cannot.
- */
+/** The verdict then says whether the new model or the data changed the predictions. undefined: it cannot. */
 async function askPrevious(
   opened: OpenedJob,
   plan: Plan,
@@ -659,8 +636,7 @@ const shownRuns = 29;
 type Shown = Pick<RunReview, "readers" | "history" | "seconds">;
 
 /**
- * Finds what the page of a run shows of its series: the last published runs before it, how long these and the run itself
- * were scored, and what readers have if it is held. Nothing if the spec asks for no page. A failure is only logged.
+ * Runs before it, and what readers have if it is held. Nothing if the spec asks for no page; failures are only logged.
  */
 async function runsOfPage(spec: JobSpec, sink: Sink, log: Log, plan: Plan, { verdict }: RunVerdict): Promise<Shown> {
   if (spec.report.html === undefined) {
@@ -696,7 +672,6 @@ async function runsOfPage(spec: JobSpec, sink: Sink, log: Log, plan: Plan, { ver
   }
 }
 
-/** Reads the profiles of runs, those that cannot be read excepted. */
 async function profilesOf(sink: Sink, log: Log, runs: readonly DatedRun[]): Promise<RunProfile[]> {
   const read = async (run: DatedRun): Promise<RunProfile[]> => {
     try {
@@ -709,10 +684,7 @@ async function profilesOf(sink: Sink, log: Log, runs: readonly DatedRun[]): Prom
   return (await mapBounded(runs, readsAtOnce, read)).flat();
 }
 
-/**
- * Makes the error for an erasure that lacks spans: they are copies, without the rows that were erased, so that it cannot
- * be scored. The next erasure replaces it; so does a new run.
- */
+/** Its spans are copies, without the erased rows, so that it cannot be scored; the next erasure or run replaces it. */
 export function unfinishedErasure({ command }: Job, plan: Plan): JobError {
   const { runId, params, erasure } = plan;
   return new JobError(
@@ -724,7 +696,6 @@ export function unfinishedErasure({ command }: Job, plan: Plan): JobError {
   );
 }
 
-/** Refuses to score spans of the erasure that another process has planned as this attempt's run. @throws JobError PLAN_CHANGED */
 export function refusePlannedErasure({ runId, erasure }: Plan): void {
   if (erasure !== undefined) {
     throw new JobError(
@@ -735,10 +706,7 @@ export function refusePlannedErasure({ runId, erasure }: Plan): void {
   }
 }
 
-/**
- * Publishes an erasure in place of the run that its rows are of, with that run's verdict and decision.
- * @throws JobError PLAN_CHANGED if it was superseded or discarded
- */
+/** With that run's verdict and decision. @throws JobError PLAN_CHANGED if it was superseded or discarded */
 export async function finishErasure(sink: Sink, run: RunSink): Promise<void> {
   const { plan } = run;
   await approveErasure(sink, run);
@@ -746,11 +714,7 @@ export async function finishErasure(sink: Sink, run: RunSink): Promise<void> {
   await publishRun(sink, run, { started_at: plan.erasure?.at ?? null, erased_from: plan.erasure?.of ?? null });
 }
 
-/**
- * Approves an erasure whose spans are all committed, and copies the verdict of the run that its rows are of. From then on
- * no other erasure supersedes it. Returns the stored decision.
- * @throws JobError PLAN_CHANGED if it was superseded or discarded
- */
+/** From then on no other erasure supersedes it. @throws JobError PLAN_CHANGED if it was superseded or discarded */
 export async function approveErasure(sink: Sink, run: RunSink): Promise<Decision> {
   const { runId, erasure } = run.plan;
   if (erasure === undefined) {

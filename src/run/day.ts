@@ -70,7 +70,6 @@ export async function storeDay(
   await ledger.create(numberedRunId(chain, number), dayNote, { at, writer: run.planId, text });
 }
 
-/** The day so far, with a run. */
 async function addedTo(
   ledger: Ledger,
   chain: RunId,
@@ -146,7 +145,6 @@ function begins({ since, date }: Pick<PlannedDay, "since" | "date">): number {
   return Date.parse(since) - Date.parse(date);
 }
 
-/** Reads what a run is judged with. @param own its profile */
 export async function readDay(ledger: Ledger, chain: RunId, day: PlannedDay, own: RunProfile): Promise<ComparedDay> {
   const days = await mapBounded(day.earlier, readsAtOnce, (run) => dayOf(ledger, chain, run));
   const earlier = days.flatMap((known) => {

@@ -33,7 +33,6 @@ import {
 } from "./hints.js";
 import { addingHint, lostSpans, publishApproved } from "./conclude.js";
 
-/** What a person decides on a run. */
 export interface DecisionRequest {
   /** Who decides. Default: the Airflow task, else the user of this process. */
   readonly by: string | undefined;
@@ -46,11 +45,9 @@ export interface DecisionRequest {
   readonly runId: string | undefined;
 }
 
-/** The outcome of a decision. */
 export interface DecisionReport {
   readonly runId: string;
   readonly state: "published" | "discarded";
-  /** Whether the same decision was made before. */
   readonly already: boolean;
   /** Whether this command published the run, or decided to discard it. */
   readonly carriedOut: boolean;
@@ -68,10 +65,7 @@ export interface DecisionReport {
   readonly decision: Decision | null;
 }
 
-/**
- * Approves a held run, and publishes it. Continues where publishing was killed. Needs neither model nor input.
- * @throws JobError USAGE for a run that is not held, ALREADY_DECIDED for one that was discarded or superseded
- */
+/** Continues where publishing was killed. Needs neither model nor input. @throws JobError USAGE, ALREADY_DECIDED */
 export async function approveRun(opened: OpenedJob, request: DecisionRequest): Promise<DecisionReport> {
   const { job, sink, attempt, reporter } = opened;
   const run = await openToDecide(job, sink, reporter.record, "approving", request);
@@ -158,10 +152,7 @@ function requireAsAsked(
   );
 }
 
-/**
- * Discards a run that is not published: nothing of it will be. What is stored of its rows is removed.
- * @throws JobError USAGE for a run that is published or not staged, ALREADY_DECIDED for one that was approved
- */
+/** Removes what is stored of its rows. @throws JobError USAGE if published or not staged, ALREADY_DECIDED */
 export async function discardRun(opened: OpenedJob, request: DecisionRequest): Promise<DecisionReport> {
   const { job, sink, attempt, reporter } = opened;
   const run = await openToDecide(job, sink, reporter.record, "discarding", request);

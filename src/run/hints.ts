@@ -29,7 +29,6 @@ export async function readersOf(sink: Sink, log: Log, plan: Plan): Promise<Reade
   }
 }
 
-/** Says in a sentence what readers have while a run is held; undefined: it is not known. */
 export async function readersLine(sink: Sink, log: Log, plan: Plan): Promise<string | undefined> {
   const readers = await readersOf(sink, log, plan);
   return readers && readersText(readers, plan);
@@ -41,7 +40,6 @@ export async function rolledBackReport(job: Job, sink: Sink, log: Log, plan: Pla
   return { readersHave: before && runOfDate(before, plan.dateParam), newRun: newRunCommand(job, plan) };
 }
 
-/** The command line that scores the input of a run again, as another run. */
 export function newRunCommand({ command }: Job, { params }: Pick<Plan, "params">): string {
   return `${command(params)} --new-run`;
 }
@@ -60,7 +58,6 @@ function overwrites({ target }: Pick<Plan, "target">): boolean {
 /** How an erasure ends that is not finished. Only the person who began it has the file of its keys. */
 export const eraseAgain = "the same infer-batch erase again finishes or replaces it";
 
-/** A hint that names the command which finishes an unfinished run. */
 export function finishingHint({ command }: Job, plan: Plan): string {
   if (plan.erasure !== undefined) {
     return eraseAgain;
@@ -69,7 +66,6 @@ export function finishingHint({ command }: Job, plan: Plan): string {
   return `${command(plan.params)} finishes it${older}`;
 }
 
-/** The command lines that decide on a held run. */
 export function decidingCommands(job: Job, plan: Plan): DecidingCommands {
   const { runId, params, checks } = plan;
   return {
@@ -83,7 +79,6 @@ export function decidingCommands(job: Job, plan: Plan): DecidingCommands {
   };
 }
 
-/** Says how to score a published run again, so that its predictions give way to the new ones. */
 export function scoringAgainText(job: Job, sink: Sink, plan: Plan): string {
   if (replacedBy(sink.planTarget) === "nothing") {
     const which = plan.contract.lineage === true ? `, those with run_id ${plan.runId}` : "";
@@ -92,10 +87,7 @@ export function scoringAgainText(job: Job, sink: Sink, plan: Plan): string {
   return `score again, which replaces its predictions: ${newRunCommand(job, plan)}`;
 }
 
-/**
- * Writes `--new-run` in the hint of an error as the command line to type. Who makes the error, such as a target, does not
- * know the spec.
- */
+/** Whoever makes the error, such as a target, does not know the spec. */
 export function spellOut<T>(job: Job, error: T): T | JobError {
   if (!(error instanceof JobError) || error.hint === undefined || error.hint.includes("infer-batch run ")) {
     return error;
@@ -110,7 +102,6 @@ export interface UnfinishedText {
   readonly isHeld: boolean;
   /** The command that finishes it; for a held run, the one that publishes it. */
   readonly command: string;
-  /** A sentence for people. */
   readonly text: string;
 }
 
@@ -118,8 +109,7 @@ export interface UnfinishedText {
 const unfinishedLimit = 20;
 
 /**
- * Finds other unfinished runs of the job: a retry after midnight of a job with `${today}` is another run than
- * yesterday's. The run of the latest date is the last. Of runs without a date, or of one date, the sink knows the order.
+ * A retry after midnight of a job with `${today}` is another run. The latest date comes last, else in the sink's order.
  */
 export async function unfinishedRuns(job: Job, sink: Sink): Promise<UnfinishedText[]> {
   if (job.spec.input.since !== undefined) {

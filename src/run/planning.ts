@@ -60,7 +60,6 @@ export interface PlanningInput {
   readonly listed: readonly ListedShard[];
   /** The table whose files are listed; default: they are files that `input.path` names. */
   readonly table?: PinnedTable | undefined;
-  /** What of it is listed; default: all. */
   readonly changes?: Changes | undefined;
   readonly decoder: Decoder;
   readonly resolved: FoundModel;
@@ -72,7 +71,6 @@ export interface PlanningInput {
 
 export interface PlannedRuns {
   readonly plan: Plan;
-  /** The plan of the run that scores the same rows with a second model; undefined: the spec has none. */
   readonly second: Plan | undefined;
 }
 
@@ -169,7 +167,6 @@ async function planSecond(
   }
 }
 
-/** Warns if nothing would show that a server has another model than the planned one. */
 function warnOfVersion({ model, checks }: JobSpec, log: Log, { version }: FoundModel): void {
   const isOnServer = model.server !== undefined && model.prompt === undefined; // answers of language models name theirs
   if (isOnServer && version === undefined && checks?.golden === undefined) {
@@ -179,11 +176,7 @@ function warnOfVersion({ model, checks }: JobSpec, log: Log, { version }: FoundM
   }
 }
 
-/**
- * Binds the model to the columns of all shards. Of computed columns that another model takes, only those that this one
- * takes are read.
- * @throws JobError CONTRACT, SCHEMA_MISMATCH, SHARD_CORRUPT
- */
+/** Of computed columns that another model takes, only those that this one takes are read. */
 async function bindModel(
   job: PlacedSpec,
   source: Source,
@@ -206,8 +199,7 @@ async function bindModel(
 const someDate = /\d{4}-?\d{2}-?\d{2}/;
 
 /**
- * Warns when a run is planned: of output columns that the names of the output's folders give, too; and of a folder without
- * the date of the run, which refuses the run of the next day.
+ * Warns of columns that folders' names give, too; and of a folder without the date, which refuses the next day's run.
  */
 export function warnOfFolders({ spec, dateParam, limited }: Job, log: Log, contract: Contract): void {
   const { parquet } = spec.output;
@@ -253,8 +245,7 @@ export function warnOfModel(spec: JobSpec, log: Log, { model, signature }: Found
 }
 
 /**
- * Binds the model to the first shard's schema. If only another shard's schema fits, the error says how the two differ.
- * @throws JobError CONTRACT, SCHEMA_MISMATCH
+ * If only another shard's schema fits, the error says how the two differ. @throws JobError CONTRACT, SCHEMA_MISMATCH
  */
 async function bindShards(
   job: PlacedSpec,
@@ -278,10 +269,7 @@ async function bindShards(
   }
 }
 
-/**
- * Leaves out the shards of a table whose partitions have no row that `input.where` keeps; one stays in any case, which
- * has the columns.
- */
+/** One shard stays in any case, which has the columns. */
 async function withoutFiltered(
   spec: JobSpec,
   source: Source,
@@ -308,7 +296,6 @@ async function withoutFiltered(
   return wanted.length === 0 ? [first] : wanted;
 }
 
-/** What was seen of some of the shards. */
 function ofShards(seen: SeenShards, wanted: readonly ListedShard[]): SeenShards {
   if (wanted.length === seen.shards.length) {
     return seen;
@@ -344,11 +331,7 @@ function refuseEncrypted(used: ReadonlySet<string>, encrypted: ReadonlyMap<strin
   }
 }
 
-/**
- * Finds the published runs that a run is compared with, and pins the file of `checks.golden`. Returns undefined without
- * `checks`.
- * @throws JobError USAGE for a target that cannot hold a run; SPEC_INVALID, FILE_MISSING
- */
+/** Finds the runs to compare with, and pins `checks.golden`. @throws JobError USAGE; SPEC_INVALID, FILE_MISSING */
 async function planChecks(
   opened: OpenedJob,
   { resolved, contract }: { readonly resolved: FoundModel; readonly contract: Contract },
@@ -375,16 +358,12 @@ async function planChecks(
   };
 }
 
-/**
- * Checks that the columns and the conditions of `checks` fit the output.
- * @throws JobError SPEC_INVALID
- */
+/** @throws JobError SPEC_INVALID when columns or conditions of `checks` do not fit the output */
 export async function requireFitting(job: PlacedSpec, queries: Queries, contract: Contract): Promise<void> {
   requireColumns(job, contract);
   await using _ = await aggregatesOf(job, queries, { contract, checks: { sql: job.spec.checks?.sql } });
 }
 
-/** Finds the published runs that a run is compared with. */
 async function planComparisons(
   { job: { spec, dateParam }, sink, input, attempt, reporter: { log } }: OpenedJob,
   resolved: FoundModel,
@@ -438,7 +417,6 @@ function warnOfNoGoldenRows(
   );
 }
 
-/** The model as a plan names it. */
 function namedModel(
   { model }: JobSpec,
   { model: { sha256 }, version }: FoundModel,
@@ -446,13 +424,9 @@ function namedModel(
   return { uri: modelUri(model), sha256, version };
 }
 
-/** Columns that one warning names. */
 const namedColumns = 5;
 
-/**
- * Warns of features that the shards' statistics state to be NULL in more rows than the job accepts, before hours of
- * scoring end there. Not of a feature that `input.where` uses: most conditions leave its NULLs out.
- */
+/** Before hours of scoring end there. Not of a feature in `input.where`: most conditions leave its NULLs out. */
 function warnOfNulls(
   spec: JobSpec,
   { log, record }: Reporter,

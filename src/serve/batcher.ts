@@ -15,11 +15,9 @@ export interface ScoredRows {
 
 /** Scores the rows of requests, several requests at once. Disposing closes the scorer, once nothing is being scored. */
 export interface Batcher extends AsyncDisposable {
-  /** Rows that wait. */
   readonly waitingRows: number;
   /**
-   * @param rows the numbers that the rows have in their request
-   * @throws RequestError 503 where too many rows wait, 504 after the deadline, 422 for rows that cannot be scored
+   * @param rows their numbers in the request @throws RequestError 503: too many wait, 504: deadline, 422: not scorable
    */
   score(columns: ReadonlyMap<string, Column>, rows: readonly number[], deadline: Deadline): Promise<ScoredRows>;
 }
@@ -27,7 +25,6 @@ export interface Batcher extends AsyncDisposable {
 interface BatcherOptions {
   readonly scorer: RowScorer;
   readonly batch: { readonly rows: number; readonly wait: number };
-  /** Rows that may wait. */
   readonly queue: number;
   readonly nowMs: () => number;
 }
@@ -108,7 +105,6 @@ export function createBatcher({ scorer, batch, queue, nowMs }: BatcherOptions): 
   };
 }
 
-/** Scores the rows of several requests in one batch, and answers each. */
 async function scoreTogether(scorer: RowScorer, requests: readonly Waiting[]): Promise<void> {
   try {
     const piece = pieceOf(scorer, requests);

@@ -2,10 +2,7 @@ import { RequestError } from "./request-error.js";
 
 /** The time from which on nobody waits for an answer. */
 export interface Deadline {
-  /**
-   * Waits for work, which goes on after the deadline unless `giveUp` ends it.
-   * @throws RequestError 504 after the deadline
-   */
+  /** The work goes on after the deadline unless `giveUp` ends it. @throws RequestError 504 after the deadline */
   wait<T>(work: Promise<T>, giveUp?: () => void): Promise<T>;
 }
 

@@ -118,7 +118,6 @@ function requireMemory({ runId }: Plan, bytes: number, limit: number): void {
   }
 }
 
-/** Returns what writes a row as members of a JSON object. */
 export function membersOf(columns: readonly NamedColumn[]): (row: number) => string {
   const keys = columns.map(({ name }) => JSON.stringify(name));
   return (row) => columns.map(({ type, column }, index) => `${keys[index]}:${jsonOf(type, column, row)}`).join(",");

@@ -97,7 +97,6 @@ function keysOf({ rowsByKey }: ServedRun, rows: readonly Row[]): NamedColumn[] {
   });
 }
 
-/** Looks the rows up that have a key. @throws RequestError 503, 504 */
 async function lookedUp(
   { rowsByKey }: ServedRun,
   rows: readonly Row[],
@@ -137,7 +136,6 @@ async function lookedUp(
   return found;
 }
 
-/** Scores some of the rows. Returns the predictions by the numbers of the rows. */
 async function scoreRows(
   { scorer, batcher, plan: { runId, model } }: ServedModel,
   rows: readonly Row[],

@@ -122,7 +122,6 @@ export async function openScorer(
   }
 }
 
-/** The rows of a request, as messages name a shard. */
 const requestShard = { uri: "the request", sizeBytes: 0, fingerprint: "", rows: 0 };
 const request = {
   path: "the request",

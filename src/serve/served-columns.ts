@@ -88,10 +88,7 @@ function isServable(type: ColumnType): boolean {
   return type !== "binary" && type !== "interval" && !type.startsWith("time64");
 }
 
-/**
- * The columns of those of the rows that are wanted.
- * @throws RequestError 400 for a needed column that a row does not have, and for a value that is not of its type
- */
+/** @throws RequestError 400 for a needed column that a row lacks, and for a value that is not of its type */
 export function columnsOfRows(
   columns: readonly ServedColumn[],
   rows: readonly Readonly<Record<string, unknown>>[],
@@ -113,7 +110,6 @@ export function columnsOfRows(
   );
 }
 
-/** The value at a path of a row; undefined: it has none. */
 export function valueAt(row: Readonly<Record<string, unknown>>, path: readonly string[]): unknown {
   return path.reduce<unknown>((holder, field) => {
     const isHolder = typeof holder === "object" && holder !== null && Object.hasOwn(holder, field);

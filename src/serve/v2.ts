@@ -166,7 +166,6 @@ function columnOf({ name, type, isNeeded }: ServedColumn, tensor: Tensor | undef
   return columnOfValues({ name, type }, isList ? Array.from({ length: rows }, ofRow) : values);
 }
 
-/** The values as JSON has them. */
 function valuesOf(tensor: Tensor): unknown[] {
   return tensor.dtype === "string"
     ? decodeTexts(tensor.data)
@@ -175,7 +174,6 @@ function valuesOf(tensor: Tensor): unknown[] {
       );
 }
 
-/** Rows of a predicted column as a tensor. */
 function tensorOf({ type, column }: NamedColumn, at: Int32Array): Tensor {
   const rows = gatherColumn(type, column, Uint32Array.from(at));
   const { dtype, isList } = elementOf(type);

@@ -352,7 +352,6 @@ const everyoneReads = 0o444n;
 
 interface LookedAt {
   readonly stats: BigIntStats;
-  /** Whether the path itself is a link. */
   readonly isLink: boolean;
 }
 
@@ -431,7 +430,6 @@ class VanishedError extends Error {
 
 interface WalkRequest {
   readonly glob: Glob;
-  /** The absolute folder that the pattern starts from. */
   readonly base: string;
   /** A file that will be written, without links in its path. */
   readonly planned: string | undefined;
@@ -452,7 +450,6 @@ interface Folder {
   /** Relative to the base; ends in a slash, except for the base itself. */
   readonly path: string;
   readonly names: readonly string[];
-  /** The path without links. */
   readonly real: string;
   /** Link targets that the walk passed on its way here, without links; they break cycles. */
   readonly linked: readonly string[];

@@ -31,7 +31,6 @@ function byUri(one: ListedShard, other: ListedShard): number {
   return one.uri === other.uri ? 0 : one.uri < other.uri ? -1 : 1;
 }
 
-/** Joins listings into one, whose shards are sorted by URI. */
 export function joinListings(parts: readonly Partial<Listing>[]): Listing {
   const all = <K extends Exclude<keyof Listing, "table" | "changes">>(key: K): Listing[K][number][] =>
     parts.flatMap((part): readonly Listing[K][number][] => part[key] ?? []);
@@ -46,13 +45,9 @@ export function joinListings(parts: readonly Partial<Listing>[]): Listing {
   };
 }
 
-/**
- * The matching rules of all patterns, on disk and in S3: `*` stops at a slash, only a pattern that writes a leading dot
- * matches names that start with one, and a leading `!` is a plain character. Flag `s`: names may contain a newline.
- */
+/** On disk and in S3: `*` stops at a slash, a leading `!` is plain. Flag `s`: names may contain a newline. */
 const rules = { dot: false, nonegate: true, posix: true, flags: "s" } as const;
 
-/** A compiled pattern. */
 export interface Glob {
   readonly pattern: string;
   matches(path: string): boolean;
@@ -155,10 +150,7 @@ export function splitStaticFolder(pattern: string): { readonly folder: string; r
   return { folder: slash < 0 ? "" : pattern.slice(0, slash + 1), rest: pattern.slice(slash + 1) };
 }
 
-/**
- * Whether a pattern matches a folder's own path but no path below it: the files in there would be left out silently.
- * A folder that `**` matches is not such a case, because the files below it match too.
- */
+/** Then files in there would be left out silently, unless `**` matches them, too. */
 export function matchesFolderOnly(glob: Glob, folder: string): boolean {
   const name = folder.slice(folder.lastIndexOf("/") + 1);
   return glob.matches(folder) && !isMetadataName(name) && !glob.matches(`${folder}/x`);
@@ -184,7 +176,6 @@ function isMetadataName(name: string): boolean {
   return name.startsWith("_") || name.startsWith(".") || name === diskRepairFolder;
 }
 
-/** Describes a folder that a pattern matches as if it were a file. */
 export function unreadableFolder(path: string): UnreadableMatch {
   return {
     path,

@@ -39,7 +39,6 @@ const filesAhead = 24;
 const windowBytes = 32 * 1024 * 1024;
 /** More than a fast network has in flight; few enough that pages of read files are reused while still in the cache. */
 const aheadBytes = 256 * 1024 * 1024;
-/** Memory for cached footers. */
 const tailBytes = 64 * 1024 * 1024;
 
 interface ObjectSourceOptions {
@@ -378,10 +377,7 @@ type TailCache = ReturnType<typeof createTailCache>;
 
 const keyOf = ({ uri, fingerprint }: ListedShard): string => `${uri}\n${fingerprint}`;
 
-/**
- * Caches the ends of objects, where their footers are: each file of a shard needs them. It holds at most `limitBytes`; the
- * tails that were used least recently leave first.
- */
+/** Caches the ends of objects, where footers are: at most `limitBytes`; the least recently used leave first. */
 function createTailCache(limitBytes: number) {
   const tails = new Map<string, Tail>();
   let heldBytes = 0;

@@ -1,7 +1,4 @@
-/**
- * The worker thread of `openReaderThread`. It loads the code of the store, and writes fetched bytes to disk straight from the socket's
- * buffer, so that the main thread, which is busy with rows, handles none of them.
- */
+/** Writes fetched bytes to disk straight from the socket's buffer: the main thread, busy with rows, handles none. */
 import { EventEmitter, once } from "node:events";
 import { setTimeout as sleep } from "node:timers/promises";
 import { parentPort, workerData } from "node:worker_threads";

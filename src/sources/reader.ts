@@ -28,15 +28,13 @@ export interface ObjectReader extends AsyncDisposable {
   /** Returns an object's ETag and size, as `ObjectStore.head` does. */
   stat(object: ObjectName): Promise<StoredObject | undefined>;
   /**
-   * Fetches a range into an open file, at its offset in the object. Nothing is written after the promise settles.
-   * @throws JobError as `ObjectStore.read`; the error of a failed write
+   * Nothing is written after the promise settles. @throws JobError as `ObjectStore.read`; the error of a failed write
    */
   fetchIntoFile(act: string, request: ReadRequest, fd: number, signal?: AbortSignal): Promise<void>;
   /** Reads a range into memory. @throws JobError as `ObjectStore.read` */
   readBytes(act: string, request: ReadRequest, signal?: AbortSignal): Promise<Uint8Array<ArrayBuffer>>;
 }
 
-/** Makes a reader that runs in the calling thread. */
 export function createReader(store: ObjectStore): ObjectReader {
   const until = (stop: AbortSignal | undefined): ObjectCalls => (stop === undefined ? store : store.until(stop));
   return {
@@ -58,7 +56,6 @@ export function createReader(store: ObjectStore): ObjectReader {
   };
 }
 
-/** Settings of the reader thread, passed as `workerData`. */
 export interface ReaderSettings {
   readonly place: StorePlace;
   readonly timeouts: RequestLimits;
@@ -111,8 +108,8 @@ const endTimeoutMs = 1000;
 const endedThreadId = -1;
 
 /**
- * Starts a worker thread that reads from a store. It starts at once, because its code takes a while to load.
- * @param credentials called when the thread needs some, and when those that it has expire; undefined: the environment has them
+ * Starts at once, since its code takes a while to load. @param credentials asked when needed or expired; undefined:
+ * from the environment
  */
 export function openReaderThread(
   place: StorePlace,

@@ -25,10 +25,7 @@ import {
 import { type NextNumbers, blockValues, countNumbers } from "./profile-loops.js";
 import { unscaled, withPoint } from "../../columns/value-text.js";
 
-/**
- * What is known of a column's values without keeping them. All of it is counts, extremes and sums that do not depend on
- * their order, so the profile of a run is the same whichever spans, attempts and workers it was merged from.
- */
+/** Counts, extremes and sums that do not depend on order: equal whichever spans and workers it was merged from. */
 export type ColumnProfile = NumberColumn | ValueColumn | VectorColumn | CountedColumn;
 
 interface RowCounts {
@@ -162,10 +159,7 @@ function addSums([sum, rest]: NumberColumn["sum"], [more, moreRest]: NumberColum
   return Number.isFinite(rounded) ? [rounded, left - (rounded - total)] : [total, 0];
 }
 
-/**
- * Leaves out the last of the digits, which depend on the order of the additions: what is kept all but never does. null:
- * on that order it depends even whether the sum overflows.
- */
+/** Leaves out the last digits, which depend on the order of additions. null: whether the sum overflows does, too. */
 function storedSum({ sum: [sum, rest], min, max, rows }: NumberColumn): NumberColumn["sum"] | null {
   const largest = Math.max(0, -min, max) * rows;
   if (largest > Number.MAX_VALUE) {
@@ -370,7 +364,6 @@ export function countedValues(column: ColumnProfile): readonly ValueRows[] | und
   return areCounted(column) ? keys.map((key, index) => ({ key, rows: counts[index] as number })) : undefined;
 }
 
-/** Different numbers of a column whose values are classes. */
 const mostClasses = 24;
 
 /** Whether the values are classes: texts and truths that are counted, or a few whole numbers. */
@@ -442,7 +435,6 @@ function finite(value: number): number | null {
   return Number.isFinite(value) ? value : null;
 }
 
-/** The names of the most frequent values, by the index of their bin. */
 function namesJson(
   { values, names }: ValueColumn,
   { nameBytes, namedRows: rows }: JsonLimits,
@@ -502,10 +494,7 @@ export function parseColumn(json: ColumnJson): ColumnProfile {
   return { ...profile, dimensions: [least ?? Number.POSITIVE_INFINITY, largest ?? 0] };
 }
 
-/**
- * Copies values [from, to) of a column to the start of `target`, as float64: integers beyond 2^53 and decimals are
- * rounded, dates and times are whole numbers of their unit. The number of a NULL is undefined.
- */
+/** As float64: integers beyond 2^53 and decimals are rounded, dates and times whole numbers of their unit. */
 type ReadNumbers = (column: FixedColumn, from: number, to: number, target: Float64Array) => void;
 
 /** undefined: values of this type are no numbers. */

@@ -7,7 +7,6 @@ import { mixHash } from "./histogram.js";
 
 /** A column that the model reads, and where a record batch has its values: as the model is given them. */
 export interface FeatureColumn {
-  /** The column's name in the spec: `age`, or `user.age`. */
   readonly name: string;
   /** `number`: an element of each row of a matrix. `vector`: a list of numbers. `text`: a text. */
   readonly kind: "number" | "vector" | "text";
@@ -29,7 +28,6 @@ export interface FeaturePlan {
   readonly spanRows: number;
   /** One row of this many is sampled. */
   readonly every: number;
-  /** The most bins of a column's histogram. */
   readonly bins: number;
 }
 
@@ -50,10 +48,7 @@ export interface MeasuredRows {
   readonly indices?: Uint32Array | undefined;
 }
 
-/**
- * The rows of a batch that are in the sample: about one in `every` rows of the run, chosen by a hash of its number. So
- * the sample does not depend on the worker, the attempt or the batch that reads a row.
- */
+/** About one in `every` rows, by a hash of its number: the same whichever worker, attempt or batch reads a row. */
 function sampleRows(rows: MeasuredRows, every: number): Uint32Array {
   const { from, to, firstRow, indices } = rows;
   if (from >= to) {
@@ -87,17 +82,13 @@ function hashOfRow(number: number): number {
   return mixHash((number >>> 0) ^ (upper === 0 ? 0x9e3779b9 : mixHash(upper)));
 }
 
-/**
- * The sampled features of neighbouring rows of a span, which are kept until the span is complete. It can be sent to another
- * thread.
- */
+/** Kept until the span is complete. It can be sent to another thread. */
 export interface FeaturePart {
   /** Rows of the batch that it was made from: [from, to). */
   readonly from: number;
   readonly to: number;
   /** The sampled rows of the inputs that the plan has columns of, in their order. */
   readonly inputs: readonly DecodedInput[];
-  /** Of the values. */
   readonly bytes: number;
 }
 
@@ -218,7 +209,6 @@ export interface FeatureRows {
   add(part: FeaturePart): void;
   /** The bytes of the sampled values. */
   readonly bytes: number;
-  /** The profiles of the sampled rows, in the order of the plan. */
   finish(): ReadonlyMap<string, ColumnProfile>;
 }
 

@@ -70,7 +70,6 @@ export function mixHash(hash: number): number {
   return (second ^ (second >>> 16)) >>> 0;
 }
 
-/** Counts keys in bounded memory. */
 export interface KeyCounter {
   add(key: number, rows: number): void;
   finish(): Histogram;
@@ -79,7 +78,6 @@ export interface KeyCounter {
 /** Slots of a table; the upper bits of a key's product say which is its own. */
 export const tableSlots = 4096;
 const slotBits = 20;
-/** The most bins of a histogram. */
 export const mostBins = 1024;
 
 /** What a slot counts to, and no further. */
@@ -105,7 +103,6 @@ export class BinTable {
     [this.keys, this.counts, this.filled, this.used] = [keys, counts, filled, used];
   }
 
-  /** Counts a key that has lost its last bits. */
   put(key: number, rows: number): void {
     const { keys, counts, filled, used } = this;
     let slot = Math.imul(key, 0x9e3779b1) >>> slotBits;
@@ -267,7 +264,6 @@ function added(first: Histogram, second: Histogram): Histogram {
   return { shift: first.shift, keys, counts };
 }
 
-/** The number of rows that are counted. */
 export function rowsIn({ counts }: Histogram): number {
   return counts.reduce((sum, rows) => sum + rows, 0);
 }
@@ -275,10 +271,7 @@ export function rowsIn({ counts }: Histogram): number {
 /** Bins of which each has this or less of a number's width have one value each. */
 const exactWidth = 1e-5;
 
-/**
- * A quantile of numbers; undefined: there are none. A bin's numbers are spread evenly over it.
- * @param range the smallest and the largest number
- */
+/** undefined: there are none. A bin's numbers are spread evenly over it. @param range smallest and largest number */
 export function quantile(
   { keys, counts, shift }: Histogram,
   share: number,

@@ -33,14 +33,10 @@ interface CountedNumbers {
 interface ProfileLoops {
   readonly numbers: Float64Array;
   readonly table: BinTable;
-  /** How many numbers are NaN, minus infinity, infinity. */
   readonly notFinite: Int32Array;
   /** The least and the greatest finite number, their sum, and what it was rounded by. */
   readonly facts: Float64Array;
-  /**
-   * Counts the numbers [from, to) of the block. Returns `to`; or, as soon as the table has more than `bins` keys, the
-   * number after the one that is one too many.
-   */
+  /** Returns `to`; or, once the table has more than `bins` keys, the number after the one too many. */
   readonly countBlock: (from: number, to: number, shift: number, bins: number) => number;
   readonly words: Int32Array;
   readonly hashes: Uint32Array;
@@ -148,10 +144,7 @@ function plainLoops({ numbers, table, notFinite, facts, words, hashes }: Places)
   };
 }
 
-/**
- * How often whole rows occur, of a sample that their values choose: a row is counted if the first `level` bits of its
- * hash are zero. So rows that are equal are all counted or not at all, whoever reads them.
- */
+/** Of a sample by hash (first `level` bits zero): rows that are equal are all counted or not at all. */
 export interface RowSketch {
   readonly level: number;
   /** Ascending hashes, and how many rows have each. */
@@ -163,7 +156,6 @@ export const noRowsSketched: RowSketch = { level: 0, hashes: [], counts: [] };
 
 /** Different rows that are counted. */
 const mostHashes = 256;
-/** Columns that tell rows apart. */
 const mostColumns = 16;
 
 /** Counts the rows of an output by their values; of lists and structs, by whether they are NULL. */

@@ -23,19 +23,14 @@ import { type RowSketch, mergeSketches, noRowsSketched, sketchRows } from "./pro
 import type { ColumnProfiles, RunProfile } from "./run-profile.js";
 import { takeRows } from "../../columns/columns.js";
 
-/** The profiles of the columns of some rows: of a piece of a span, a span, or a run. */
 export interface SpanProfile {
   readonly rows: number;
   /** The most bins of a column's histogram: spans of one run share it. */
   readonly bins: number;
-  /** Profiles of the predicted columns, by name, in the order of the output. */
   readonly columns: ColumnProfiles;
   /** The rows and NULLs of the columns that are carried through, by name. */
   readonly carried: ColumnProfiles;
-  /**
-   * Profiles of the columns that the model read, by name, in the model's order; undefined: features are not profiled.
-   * They describe a sample of the rows, and include rejected rows.
-   */
+  /** By name, in the model's order; undefined: not profiled. Of a sample of the rows, rejected ones too. */
   readonly features?: ColumnProfiles | undefined;
   /** How often whole rows of the output occur. */
   readonly sketch: RowSketch;
@@ -69,7 +64,6 @@ export function binsFor(columns: number): number {
   return Math.min(400, Math.max(24, Math.floor(histogramBytes / Math.max(1, columns) / binBytes)));
 }
 
-/** Profiles the columns of rows. `features`: the features of the rows. */
 export function profileRows(
   { rowCount, columns }: OutputRows,
   { predicted, carried, bins }: ProfiledOutput,
@@ -171,10 +165,7 @@ export function jsonLimits(columns: number, rows: number): JsonLimits {
   return { nameBytes: Math.max(256, Math.floor(nameBytes / Math.max(1, columns))), namedRows: rows };
 }
 
-/**
- * A profile as JSON of at most 64 KiB, the names of its columns, 10 KiB for carried columns, and 64 KiB for slices;
- * equal profiles have equal texts.
- */
+/** At most 64 KiB, plus names, 10 KiB for carried columns, and 64 KiB for slices; equal profiles have equal texts. */
 export function profileText(profile: SpanProfile): string {
   const { columns, carried, features, slices, aggregates, ...facts } = profile;
   const profiled = columns.size + (features?.size ?? 0);
@@ -203,11 +194,8 @@ export function parseProfile(text: string): SpanProfile {
 
 /** The slices of a run: rows that share a value of a column are profiled separately. */
 export interface SlicePlan {
-  /** The columns of the output whose values divide the rows. */
   readonly columns: readonly string[];
-  /** The predicted columns that are profiled. */
   readonly outputs: readonly string[];
-  /** The limit of values of a column. */
   readonly values: number;
 }
 
@@ -229,7 +217,6 @@ export function planSlices(
   return { columns, outputs: chosen, values: Math.floor(slices / columns.length) };
 }
 
-/** Whether the values of a column of this type can divide rows. */
 export function dividesRows(type: ColumnType): boolean {
   return type === "utf8" || type === "bool" || (typeof type === "string" && /^u?int\d+$/.test(type));
 }
@@ -239,7 +226,6 @@ type SliceColumns = ReadonlyMap<string, ColumnProfile>;
 
 /** Profiles of the rows, grouped by the values of some columns. */
 interface SliceProfiles {
-  /** The limit of values of a column. */
   readonly values: number;
   /** Profiles by column, then by value; the key null is NULL. undefined: the column has more values than are profiled. */
   readonly columns: ReadonlyMap<string, ReadonlyMap<string | null, SliceColumns> | undefined>;
@@ -267,7 +253,6 @@ export function profileSlices({ columns: all }: OutputRows, { columns, outputs, 
   };
 }
 
-/** Merges the slices of different rows of a run, in any order. */
 function mergeSlices(first: SliceProfiles, second: SliceProfiles): SliceProfiles {
   const columns = new Map(first.columns);
   for (const [column, more] of second.columns) {
@@ -294,7 +279,6 @@ function mergeValues(first: Values | undefined, second: Values | undefined, limi
   return values.size > limit ? undefined : values;
 }
 
-/** Slices as plain JSON; equal slices have equal texts. */
 interface SlicesJson {
   readonly values: number;
   /** null: the column has more values than are profiled. */
@@ -319,7 +303,6 @@ function sortKey(value: string | null): string {
   return value === null ? "" : `=${value}`;
 }
 
-/** Reads what `slicesJson` made. */
 function parseSlices({ values, columns }: SlicesJson): SliceProfiles {
   return {
     values,
@@ -332,10 +315,7 @@ function parseSlices({ values, columns }: SlicesJson): SliceProfiles {
   };
 }
 
-/**
- * The slices of a run that its published profile has, by "country=FR": those with as many rows as a value must have to be
- * named. A smaller one could reveal the prediction for a single person.
- */
+/** By "country=FR": those with enough rows. A smaller one could reveal the prediction for a single person. */
 export function namedSlices({ columns }: SliceProfiles): Map<string, SliceColumns> {
   const slices = new Map<string, SliceColumns>();
   for (const [column, groups] of columns) {
@@ -353,10 +333,7 @@ export function namedSlices({ columns }: SliceProfiles): Map<string, SliceColumn
 const longValue = 64;
 const decoder = new TextDecoder();
 
-/**
- * Groups rows by value. Keys are the values as texts, and null for NULL. undefined: there are more than `limit` values, or
- * one is too long.
- */
+/** Keys are texts, and null for NULL. undefined: more than `limit` values, or one is too long. */
 function groupRows(
   { name, type, column }: NamedColumn,
   limit: number,
@@ -394,7 +371,6 @@ function groupRows(
   return named;
 }
 
-/** The aggregates that a condition may have. */
 export const aggregateNames = ["count", "sum", "avg", "min", "max"] as const;
 export type AggregateName = (typeof aggregateNames)[number];
 
@@ -403,9 +379,7 @@ export type AggregateProfile = ColumnProfile | { readonly error: string };
 
 /** The expressions of `checks.sql`, in the order of the conditions. */
 export interface Aggregates extends AsyncDisposable {
-  /**
-   * Profiles the expressions over rows of the output. The profile of an expression that fails for a row is the error.
-   */
+  /** The profile of an expression that fails for a row is the error. */
   readonly profile: (rows: OutputRows) => Promise<readonly AggregateProfile[]>;
   /** Decides the conditions by the merged profile of a run. `rows`: of its output. */
   results(profile: {

@@ -39,10 +39,7 @@ interface NightRows {
   readonly of: number;
 }
 
-/**
- * Of nights, those that say how few rows are usual: a night with fewer than all is compared with the half that has the
- * fewest. Ends of months, which have many, would excuse it.
- */
+/** One with fewer rows than all is compared with the half that has the fewest: ends of months would excuse it. */
 function comparedWith(run: RunProfile, nights: readonly NightRows[], known: number): readonly NightRows[] {
   const ascending = nights.toSorted((left, right) => left.of - right.of);
   const isFewest = known >= enoughNights && logSize(run) < (ascending[0]?.of ?? 0);
@@ -55,10 +52,7 @@ function middleOf(weekday: number, nights: readonly NightRows[]): NightRows | un
   return same.length < leastOfWeekday ? undefined : same[Math.floor(same.length / 2)];
 }
 
-/**
- * Whether a night has more rows than all that passed, and is no farther above one that a person approved than that is above
- * the middle. Of few rows nothing is said, since most faults lose some.
- */
+/** More rows than all that passed, no farther above an approved night than that above the middle. Not for few rows. */
 function isLikeApproved(size: number, nights: readonly NightRows[]): boolean {
   const sizesOf = (isApproved: boolean): number[] =>
     nights.flatMap(({ run, of }) => ((run.isApproved === true) === isApproved ? [of] : [])).toSorted((a, b) => a - b);

@@ -106,7 +106,6 @@ function sharesOf(rows: readonly number[]): Shares {
   return { shares, logs: shares.map(Math.log) };
 }
 
-/** The population stability index. */
 function stability(left: Shares, right: Shares): number {
   let sum = 0;
   for (let bin = 0; bin < left.shares.length; bin += 1) {
@@ -150,7 +149,6 @@ function comparedShape(
   return [compared(night, column, { ...distance, ...about })];
 }
 
-/** Whether the values of a column are distributed otherwise than usual. */
 export const shapeCheck: Check = {
   name: "shape",
   implies: ["class", "drift"],

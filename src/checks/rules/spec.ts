@@ -3,7 +3,6 @@ import type { Check, Finding, Result } from "../check.js";
 import { countedValues, histogramOf, keyOfText, valueText } from "../profile/column.js";
 import { keyOfNumber, rangeOfBin } from "../profile/histogram.js";
 
-/** Whether an output has finite numbers outside of the range of the spec. */
 export const rangeCheck: Check = {
   name: "range",
   measuresRow: true,
@@ -45,7 +44,6 @@ export const rangeCheck: Check = {
 
 const shownStrangers = 5;
 
-/** Whether an output has values that are not in the list of the spec. */
 export const inCheck: Check = {
   name: "in",
   implies: ["class"],
@@ -100,7 +98,6 @@ export interface KeyCounts {
   readonly examples: readonly string[];
 }
 
-/** Checks that each row of a run has a key of its own. */
 export function checkKeys(columns: readonly string[], { repeated, nulls, examples }: KeyCounts): Finding {
   return {
     check: "unique",

@@ -184,7 +184,6 @@ function topValue(column: ColumnProfile, isMeant: (key: number) => boolean): str
   return index === undefined ? undefined : valueText(column, keys[index] as number);
 }
 
-/** The most frequent value that is new, and the most frequent one that is gone. */
 function examples({ now, nights }: ComparedColumn, known: ReadonlyMap<number, number>): Record<string, string> {
   const here = new Set(histogramOf(now).keys);
   const last = nights.at(-1)?.column;

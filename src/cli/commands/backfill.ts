@@ -280,9 +280,8 @@ interface BackfillJobs {
 }
 
 /**
- * Reads a spec, and checks it with each value of the range that `--param name=A..B` gives.
- * @throws JobError USAGE, SPEC_INVALID
- * @public so that tests reach it
+ * Checks a spec with each value of `--param name=A..B`. @throws JobError USAGE, SPEC_INVALID @public so that tests
+ * reach it
  */
 export async function readBackfill(
   specPath: string,
@@ -325,9 +324,8 @@ function hourParamOf(load: LoadWith, { param, first }: DateRange): string | unde
 }
 
 /**
- * A backfill does not wait for input, because input of past dates does not arrive later. It writes no metrics, calls no
- * URLs and has no deadline, because these report on the scheduled run of the job. Lineage events are sent, because each
- * run makes a version of the dataset.
+ * Does not wait for input (that of past dates does not arrive later); no metrics, URLs or deadline, as these report on
+ * the scheduled run. Lineage events are sent: each run makes a version of the dataset.
  */
 function forBackfill(loaded: LoadedSpec): LoadedSpec {
   const { spec } = loaded;

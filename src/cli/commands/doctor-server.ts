@@ -11,10 +11,7 @@ import type { ServerSpec } from "../../job/jobfile/server-spec.js";
 import type { SafeIo } from "../io.js";
 import { createWarningLog } from "../logger.js";
 
-/**
- * Shows whether the servers of a spec answer, what they say about the model, and how fast they score blank rows.
- * Ends with the JobError that a run would end with.
- */
+/** Also scores blank rows. Ends with the JobError that a run would end with. */
 export async function doctorServer(
   server: ServerSpec,
   { spec, where }: LoadedSpec,

@@ -158,7 +158,6 @@ function libraryPart(name: string, version: string, fault: JobError | undefined)
     : { name, state: "missing", found: fault.message, remedy: fault.hint };
 }
 
-/** Looks for the locale that ONNX Runtime's StringNormalizer has by default. */
 async function localeParts(machine: Machine): Promise<Part[]> {
   if (!machine.platform.startsWith("linux/")) {
     return [];
@@ -247,7 +246,6 @@ async function modelOf(
   return { ...model, [Symbol.asyncDispose]: () => Promise.resolve() };
 }
 
-/** The findings of `infer-batch doctor`. */
 export interface Diagnosis {
   readonly program: string;
   readonly platform: string;

@@ -86,10 +86,7 @@ async function erase(spec: string, options: EraseOptions, io: SafeIo): Promise<C
   return { json: () => ({ job: name, ...reportJson(report) }), text: () => reportText(report), error };
 }
 
-/**
- * Returns the params that the table name (`schema.table`) depends on and whose values differ from the given ones.
- * undefined: the spec does not give this name for these params.
- */
+/** Params that the table name depends on, with other values than given. undefined: the spec never gives this name. */
 function paramsOfTable(
   load: LoadWith,
   wanted: string,
@@ -169,10 +166,7 @@ function cellsOf({ runId, params, place, rows, rejects, retained }: ErasedRun): 
 /** A run reads all keys into memory. */
 const keysLimit = 1_000_000;
 
-/**
- * Parquet or CSV with a header, whose columns are the key, or a text with a key on each line.
- * @param usual returns the key columns for a text file, which has no header
- */
+/** Parquet or CSV with a header, else a text with a key on each line. @param usual the key columns of a text file */
 async function readKeys(
   path: string,
   { columns, usual }: { readonly columns: readonly string[] | undefined; readonly usual: () => readonly string[] },

@@ -51,7 +51,6 @@ export const planCommand: CommandLine = {
 
 interface PlanOptions extends JobOptions {
   readonly json?: boolean;
-  /** In place of `engine.providers`. */
   readonly provider?: EngineSpec["providers"];
 }
 

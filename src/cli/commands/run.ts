@@ -72,7 +72,6 @@ interface RunOptions extends JobOptions, LogOptions {
   readonly allowOlder?: boolean;
   readonly limit?: number;
   readonly output?: string;
-  /** In place of `engine.providers`. */
   readonly provider?: EngineSpec["providers"];
   readonly skipExitCode?: number;
   readonly json?: boolean;
@@ -226,11 +225,7 @@ const minCode = 3;
 const maxCode = 125;
 const usedCodes = new Set<number>(Object.values(exitCodes));
 
-/**
- * Parses `run --skip-exit-code`, the exit code of a run that is already complete.
- * @throws InvalidArgumentError when it is not a number from 3 to 125, or is an exit code of other outcomes
- * @public so that tests try all codes
- */
+/** @throws InvalidArgumentError if not from 3 to 125, or of other outcomes @public so that tests try all codes */
 export function skipExitCode(text: string): number {
   const code = /^\d{1,3}$/.test(text) ? Number(text) : Number.NaN;
   if (usedCodes.has(code)) {

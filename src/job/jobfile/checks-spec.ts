@@ -4,7 +4,6 @@ import { isCalendarDate } from "../../run/plan/identity.js";
 import type { PostgresMode } from "./output-spec.js";
 import { anyNumber, attempt, name, percentage, plan, type Refuse, showFound, text } from "./values.js";
 
-/** Checks of a run's predictions, and what becomes of a run that fails them. */
 export interface ChecksSpec {
   /** `hold`: the run is staged, and published after its verdict. `warn`: it is published, with warnings. */
   readonly on_fail: "hold" | "warn";
@@ -18,10 +17,7 @@ export interface ChecksSpec {
   readonly outputs: Readonly<Record<string, OutputCheckSpec | "ignore">>;
   /** Conditions of aggregates over the rows of the output, by name. */
   readonly sql?: Readonly<Record<string, string>> | undefined;
-  /**
-   * Output columns: the predictions of each of their values are compared with earlier runs. undefined: there are no
-   * slices.
-   */
+  /** Each value's predictions are compared with earlier runs. undefined: there are no slices. */
   readonly slices?: readonly string[] | undefined;
   /** Output columns that together identify a row; undefined: no key is checked. */
   readonly unique?: readonly string[] | undefined;

@@ -78,10 +78,7 @@ export function parseProviders(text: string): EngineSpec["providers"] | undefine
   return autoOrProviders.safeParse(text === "auto" ? text : text.split(",").map((name) => name.trim())).data;
 }
 
-/**
- * Refuses duplicates, and `cpu` before other providers: ONNX Runtime uses the CPU only for operators that no other provider
- * runs, even if `cpu` comes first.
- */
+/** ONNX Runtime uses the CPU only for operators that no other provider runs, even if `cpu` comes first. */
 function checkOrder(providers: readonly Provider[], refuse: Refuse): void {
   for (const [index, provider] of providers.entries()) {
     if (providers.indexOf(provider) < index) {

@@ -29,7 +29,6 @@ export interface Problem {
 
 export interface SpecContext {
   readonly file: string;
-  /** Params given by `--param`, which replace the spec's own. */
   readonly params: Readonly<Record<string, string>>;
   readonly env: Readonly<Record<string, string | undefined>>;
   readonly nowMs: number;
@@ -37,21 +36,15 @@ export interface SpecContext {
   readonly pipe?: true | undefined;
   /** For commands that find runs with any values of params: params without a value get a placeholder. */
   readonly standIns?: StandIns | undefined;
-  /**
-   * For a generated spec: the option that a key's value comes from ("--model"), which messages name instead of a line.
-   */
+  /** The option that a key of a generated spec comes from ("--model"), which messages name instead of a line. */
   readonly optionOf?: (path: Path) => string | undefined;
-  /**
-   * Reads a file that the spec names, relative to it. `place`: the key, as messages name it. Default: there are no files.
-   * @throws JobError FILE_MISSING, PERMISSION
-   */
+  /** `place`: the key, as messages name it. Default: there are no files. @throws JobError FILE_MISSING, PERMISSION */
   readonly readFile?: (path: string, place: string) => string;
 }
 
 /** What became of the `${…}` of a spec. */
 export interface Filled {
   readonly problems: readonly Problem[];
-  /** Nodes with a value from the environment, and their text before. Messages quote the text: the value may be a secret. */
   readonly templates: ReadonlyMap<unknown, string>;
   /** Names of the environment variables that a node's value was made from. */
   readonly variables: ReadonlyMap<unknown, readonly string[]>;
@@ -333,7 +326,6 @@ function typeOf(value: unknown): ParamType | undefined {
     : undefined;
 }
 
-/** Returns an empty text at the position of a mapping, for messages about it. */
 function placeOf({ range }: YAMLMap): Scalar {
   const node = new Scalar("");
   node.range = range ?? null;
@@ -371,11 +363,7 @@ function clockProblem(text: string): string | undefined {
 
 const takesRange = "; infer-batch backfill takes a range";
 
-/**
- * What an untyped param that is the logical date should be. A text that looks like a date, but is none as the checks read
- * it, would be compared with no earlier run; one that names a date of the clock stands for none. Any other text is
- * allowed: such runs have no date.
- */
+/** Text like a date that checks do not read would be compared with no earlier run; any other text means no date. */
 function expectedDate(text: string): string | undefined {
   if (isRange(text)) {
     return `one date${takesRange}`;
@@ -412,8 +400,7 @@ function exampleOf(type: ParamType): string {
 }
 
 /**
- * Which params get a placeholder of their type if they have no value, so that a command finds runs with any value.
- * `dates`: only params of type date, in which the runs of one series may differ.
+ * Which params without a value get a placeholder. `dates`: only those of type date, in which a series' runs may differ.
  */
 type StandIns = "all" | "dates";
 
@@ -499,9 +486,8 @@ function faultText(fault: TemplateFault, path: Path, declared: readonly string[]
 }
 
 /**
- * What is wrong with a key whose value is empty because environment variables are. A variable that a deployment forgot is
- * often empty, not unset, and an empty URL of Postgres would lead to the database of libpq's variables. Other keys refuse
- * an empty text, or do nothing.
+ * A variable that a deployment forgot is often empty, and an empty Postgres URL would mean the database of libpq's
+ * variables.
  */
 function emptyProblems(path: Path, variables: readonly string[]): Problem[] {
   if (variables.length === 0 || path.slice(-3).join(".") !== "output.postgres.url") {

@@ -31,7 +31,6 @@ const storesOfKeys: Readonly<Record<string, readonly StoreScheme[]>> = {
   sse: ["s3"],
 };
 
-/** Those of `keys` that none of the paths takes, each with what is wrong. */
 export function needlessKeys(keys: readonly string[], paths: readonly string[]): { key: string; message: string }[] {
   const inStores = paths.filter((path) => isObjectUri(path) && objectUriProblem(path) === undefined);
   const used = new Set(inStores.map((path) => parseObjectUri(path).scheme));
@@ -49,7 +48,6 @@ export function needlessKeys(keys: readonly string[], paths: readonly string[]):
 
 const endpointError = "expected a URL such as http://minio:9000, without user and password";
 
-/** The keys of a place in a store. */
 export const storeKeys = {
   endpoint: text
     .refine(isEndpoint, { error: endpointError })
@@ -167,7 +165,6 @@ function checkOneStore(paths: readonly Given[], hasEndpoint: boolean, refuse: Re
   }
 }
 
-/** Checks the place of the model. */
 export function checkModelPlace(model: StoreSpec & { readonly path?: unknown }, refuse: Refuse): void {
   // MLflow's files may be in S3.
   if (typeof model.path !== "string" || !isMlflowUri(model.path)) {
@@ -233,7 +230,6 @@ interface FreshnessSpec {
   readonly error_after?: number | undefined;
 }
 
-/** What happens where rows were not only added since the last run. */
 export type OnRewrite = "fail" | "new_files";
 
 export type PartitionType = "text" | "date" | "int64" | "float64" | "bool";
@@ -264,7 +260,6 @@ const freshness = z
 const atError =
   "expected latest, a version or snapshot, a time, a branch or a tag; write a number of more than 15 digits in quotes";
 
-/** `input` of a spec. */
 export const input = z.strictObject({
   path: z
     .union([text, z.array(text).min(1)], { error: "expected a path or a list of paths" })
@@ -363,7 +358,6 @@ export const input = z.strictObject({
     .describe("For input in a store: where fetched bytes are kept until they are read."),
 }) satisfies z.ZodType<GivenInput>;
 
-/** An input as the spec has it: `path` or `table`. */
 export interface GivenInput extends Omit<InputSpec, "path"> {
   readonly path?: readonly string[] | undefined;
 }

@@ -236,10 +236,7 @@ const named = job.superRefine(
 const schema = named.superRefine(checking(checkTarget)).transform(withDefaults) satisfies z.ZodType<JobSpec>;
 const pipeSchema = named.transform(withDefaults) satisfies z.ZodType<JobSpec>;
 
-/**
- * Where checks hold a run with too many rejects, a person decides in place of the default limit. A challenger that took
- * fewer rows than the champion would be compared on those only.
- */
+/** With checks, a person decides on rejects. A challenger that took fewer rows would be compared on those only. */
 function withDefaults({ max_rejects: given, challenger: other, ...spec }: z.output<typeof job>): JobSpec {
   const { cast, missing } = spec.model;
   return {
@@ -391,10 +388,7 @@ function isPercentage(given: string): boolean {
 
 export type SpecIssue = z.core.$ZodIssue;
 
-/**
- * Checks plain data against version 1. Returns the spec, frozen all the way down, or what is wrong with it.
- * @param pipe it needs no target
- */
+/** Returns the spec, frozen all the way down, or what is wrong with it. @param pipe it needs no target */
 export function checkSpec(
   raw: unknown,
   { pipe = false }: { readonly pipe?: boolean | undefined } = {},
@@ -426,7 +420,6 @@ interface Schema {
   meta(): Readonly<Record<string, unknown>> | undefined;
 }
 
-/** What a default, a transformation and their like are of. */
 function wrappedIn({ def }: Schema): Schema | undefined {
   return def.innerType ?? def.in;
 }
@@ -467,8 +460,7 @@ const template = String.raw`\$\{.+\}`;
 const nested = new Set(["properties", "additionalProperties", "items", "prefixItems", "anyOf", "oneOf", "allOf"]);
 
 /**
- * Returns the JSON Schema (draft 2020-12) for editors. An editor sees a spec before `${…}` is filled in, so the schema
- * also allows a text with `${…}` where a pattern or an enumeration restricts a value. Keys must not contain `${…}`.
+ * Also allows a text with `${…}` where a pattern or an enumeration restricts a value: an editor sees unfilled specs.
  */
 export function editorSchema(): object {
   return withTemplates(specJsonSchema()) as object;
@@ -518,19 +510,12 @@ function candidates(spec: KeySpec): readonly Candidate[] {
   ].filter(({ columns }) => columns.length > 0);
 }
 
-/**
- * Returns the columns that identify a row of the output. The key of the table comes first because the database enforces
- * it; the other keys are only declared. Without a key, returns `output.columns`, which may be empty.
- */
+/** The table's key first, because the database enforces it; without any key `output.columns`, which may be empty. */
 export function usualKey(spec: KeySpec): readonly string[] {
   return candidates(spec)[0]?.columns ?? spec.output.columns;
 }
 
-/**
- * Returns the key column for a text file of values: the only single-column key in the spec. Without one, returns
- * `usualKey`. Two different candidates are an error, because erased rows cannot be recovered.
- * @throws JobError USAGE if the spec has different single-column keys
- */
+/** The only single-column key, else `usualKey`. @throws JobError USAGE for several: erased rows cannot come back */
 export function keyOfValues(spec: KeySpec): readonly string[] {
   const single = candidates(spec).filter(({ columns }) => columns.length === 1);
   const names = [...new Set(single.map(({ columns }) => String(columns[0])))];

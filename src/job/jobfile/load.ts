@@ -39,7 +39,6 @@ export interface LoadedSpec {
   readonly spec: JobSpec;
   /** "job.yaml:4:9: input.path": the position of a key's value, for messages about what it names. */
   readonly where: (path: Path) => string;
-  /** Environment variables that a key's value was made from. */
   readonly variablesOf: (path: Path) => readonly string[];
   /** Keys whose value comes from `${today}` or `${yesterday}`, as the spec writes them ("params.ds"). */
   readonly clock: readonly string[];
@@ -60,8 +59,8 @@ interface ChainRun {
 }
 
 /**
- * Reads a job spec: YAML without aliases or tags, `${…}` filled in, checked and frozen.
- * @throws JobError SPEC_INVALID, naming file, line, column and key of each problem.
+ * YAML without aliases or tags, checked and frozen. @throws JobError SPEC_INVALID with file, line, column and key of
+ * each
  */
 export function loadSpec(yamlText: string, context: SpecContext): LoadedSpec {
   if (yamlText.length > textLimit) {
@@ -455,10 +454,7 @@ export interface LimitedRun {
 /** The name of the param that tells limited runs of different sizes apart; no spec can have it. */
 export const limitParam = "--limit";
 
-/**
- * Returns a spec whose run writes Parquet parts to the folder of a limited run. It sends no
- * notifications and has no checks, since those compare a run with whole ones.
- */
+/** Writes Parquet to the folder; no notifications, no checks, since those compare a run with whole ones. */
 export function limitedSpec(loaded: LoadedSpec, { rows, folder }: LimitedRun): LoadedSpec {
   const { checks: _checks, challenger: _challenger, reuse: _reuse, publish: _publish, ...job } = loaded.spec;
   const { columns, lineage, parquet } = job.output;

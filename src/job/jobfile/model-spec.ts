@@ -14,7 +14,6 @@ export interface ModelSpec extends StoreSpec, PromptKeys {
   readonly registry?: { readonly url: string } | undefined;
   /** The SHA-256 that the file must have, in hexadecimal. */
   readonly sha256?: string | undefined;
-  /** The columns of each input. */
   readonly inputs?: Readonly<Record<string, InputSource>> | undefined;
   /** Output column -> `tensor` or `tensor[i]`. */
   readonly outputs?: Readonly<Record<string, string>> | undefined;
@@ -22,10 +21,7 @@ export interface ModelSpec extends StoreSpec, PromptKeys {
   readonly missing: "bad_row" | "nan";
 }
 
-/**
- * Columns in order; lists of any length, filled up; the tokens of texts; where such lists or texts have elements; or the
- * token types of such texts.
- */
+/** Columns in order; padded lists; tokens of texts; where such have elements; or token types of such texts. */
 export type InputSource = readonly string[] | PaddedSource | TokensSource | MaskSource | TypesSource;
 
 export interface PaddedSource {
@@ -56,12 +52,10 @@ export interface TokensSource {
 }
 
 interface TypesSource {
-  /** An input of tokens. */
   readonly types_of: string;
 }
 
 export interface MaskSource {
-  /** An input of padded lists or of tokens. */
   readonly mask_of: string;
 }
 

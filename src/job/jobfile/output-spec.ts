@@ -6,7 +6,6 @@ import { needlessKeys, storeKeys, type StoreSpec } from "./input-spec.js";
 import { isObjectUri, objectFolder, objectUriProblem, otherStoreProblem, parseObjectUri } from "./uri.js";
 import { countFrom, name, outputName, plan, type Refuse, secret, showFound, text } from "./values.js";
 
-/** A key for each kind of target. Exactly one is there; none where rows go through a pipe. */
 export interface TargetSpecs {
   readonly parquet?: ParquetOutputSpec | undefined;
   readonly delta?: DeltaOutputSpec | undefined;
@@ -14,9 +13,7 @@ export interface TargetSpecs {
   readonly postgres?: PostgresOutputSpec | undefined;
 }
 
-/** Files as the target. */
 export interface ParquetOutputSpec extends StoreOutputSpec {
-  /** A folder, relative to the spec's, or in a store of objects. */
   readonly path: string;
   readonly compression: Compression;
 }
@@ -107,7 +104,6 @@ const lakeOutput = {
     ),
 };
 
-/** A Delta table as the target. */
 export interface DeltaOutputSpec extends ParquetOutputSpec, LakeOutputSpec {
   readonly conditional_writers?: true | undefined;
 }
@@ -127,10 +123,8 @@ export const deltaOutput = parquetOutput.extend({
     ),
 }) satisfies z.ZodType<DeltaOutputSpec>;
 
-/** An Iceberg table of a catalog as the target. */
 export interface IcebergOutputSpec extends Omit<ParquetOutputSpec, "path">, LakeOutputSpec {
   readonly catalog: CatalogSpec;
-  /** Its name in the catalog. */
   readonly table: string;
   /** A folder in that of the table with files that are no part of it, in which the rows are then. No spec says so. */
   readonly beside?: string | undefined;
@@ -224,7 +218,6 @@ function folderProblem(path: string): string | undefined {
     : undefined;
 }
 
-/** A table in Postgres as the target. */
 export interface PostgresOutputSpec {
   /** May hold a password, so it goes nowhere but into the connection. Empty: from PGHOST and its like. A secret. */
   readonly url: string;
@@ -250,7 +243,6 @@ export type PostgresMode = "append" | "upsert" | "replace";
 /** require: encrypts, and does not check who answers. */
 export type PostgresTls = "verify-full" | "require" | "disable";
 
-/** Limits in seconds. */
 export interface PostgresTimeouts {
   readonly connect: number;
   /** Limit of one statement; a connection that is silent for longer is closed. */

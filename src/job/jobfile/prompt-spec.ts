@@ -10,7 +10,6 @@ export interface PromptSpec {
   readonly user?: string | undefined;
   /** A file with the text of `user`, relative to the spec. */
   readonly file?: string | undefined;
-  /** The text that is embedded. */
   readonly input?: string | undefined;
   /** Rows whose prompt has more are rejected, or one of their values is cut: see `truncate`. Default: no limit. */
   readonly max_input_tokens?: number | undefined;
@@ -218,7 +217,6 @@ const response = z
     "Output columns, which answers fill: { label: { enum: [billing, bug] }, confidence: { type: number, minimum: 0, maximum: 1 } }. The server is asked for JSON of this form, and each answer is checked. Default: one text column `response`.",
   ) satisfies z.ZodType<ResponseColumns>;
 
-/** The keys of a model of protocol openai. */
 export interface PromptKeys {
   /** What it is asked for each row. `inputs` are its columns then. */
   readonly prompt?: PromptSpec | undefined;
@@ -241,7 +239,6 @@ interface GivenKeys extends PromptKeys {
   readonly outputs?: unknown;
 }
 
-/** Refuses keys of `model` that do not go with `server.protocol`, or with each other. */
 export function checkPrompt(keys: GivenKeys, refuse: Refuse): void {
   if (keys.server?.protocol !== "openai") {
     for (const key of (["prompt", "sampling", "response", "budget"] as const).filter(
@@ -277,7 +274,6 @@ export function checkPrompt(keys: GivenKeys, refuse: Refuse): void {
   }
 }
 
-/** Binds the columns that a prompt names as inputs of the model. */
 export function withPromptInputs<T extends { readonly prompt?: PromptSpec | undefined }>(model: T): T {
   if (model.prompt === undefined) {
     return model;

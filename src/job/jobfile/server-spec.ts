@@ -80,7 +80,6 @@ export interface ServerTlsSpec {
   readonly key?: string | undefined;
 }
 
-/** A model that a server has. */
 export interface ServerSpec {
   readonly protocol: "v2" | "v1" | "json" | "openai";
   /** At least one; all have the same model. */
@@ -97,7 +96,6 @@ export interface ServerSpec {
   readonly request?: string | RequestTemplate | undefined;
   /** v1, json: where answers have the predictions. Default: predictions, or outputs for v1 with inputs. */
   readonly response?: readonly (string | number)[] | undefined;
-  /** v1, json: the inputs and outputs, if the server does not describe them. */
   readonly signature?: ModelSignature | undefined;
   /** How requests are authorised. Default: bearer with a token, else by the headers alone. */
   readonly auth?: "bearer" | "sigv4" | undefined;

@@ -8,10 +8,7 @@ const referenceBody = /^([A-Za-z_][A-Za-z0-9_]*)(?::-(.*))?$/s;
 /** @param offset where the reference to the name begins in the text */
 type Lookup = (name: string, offset: number) => string | undefined;
 
-/**
- * A fault of a template: an undefined name, text that is not a reference, a place where no value may be, a value with
- * `..` inside a path, a date expression over a value that is not a date, or a result that is too long.
- */
+/** An undefined name, no reference, no place for a value, `..` inside a path, no date to compute from, or too long. */
 export type TemplateFault =
   | { kind: "unset"; name: string }
   | { kind: "malformed"; found: string }
@@ -29,8 +26,7 @@ export const anyValue = "\0";
 const climbs = /(?:^|[/\\])\.\.(?:[/\\]|$)/;
 
 /**
- * Fills the references of one string. A name's own value wins over `:-default`; an empty value counts as
- * unset only where a default is given, as in a POSIX shell. `language`: how a value is written in the text.
+ * A name's own value wins over `:-default`; an empty one counts as unset only with a default. `language`: of the text.
  */
 export function fillTemplate(
   text: string,
@@ -123,8 +119,8 @@ function sqlText(value: string): string {
 }
 
 /**
- * The params from the clock in the time zone of a spec: calendar dates as `yyyy-mm-dd`, and the hour from 00 to 23. In UTC
- * if it has none, or a wrong one, which the check of the schema names.
+ * Dates as `yyyy-mm-dd`, the hour from 00 to 23. In UTC if the zone is missing or wrong, which the schema's check
+ * names.
  */
 export function clockParamsIn(zone: unknown, nowMs: number): Record<string, string> {
   const timeZone = typeof zone === "string" && isTimeZone(zone) ? zone : "UTC";
@@ -157,10 +153,7 @@ const sum = /^(.*\S)\s+([+-])\s+(\d{1,5})(d|w|mo|y)$/s;
 const startOfUnit = /^start_of_(week|month|year)\((.*)\)$/s;
 const plainName = /^[A-Za-z_][A-Za-z0-9_]*$/;
 
-/**
- * Parses the text between `${` and `}`; undefined: it is not a date expression. A name alone is an expression without
- * steps.
- */
+/** Takes the text between `${` and `}`; a name alone has no steps. undefined: it is not a date expression. */
 export function parseDateExpression(body: string): DateExpression | undefined {
   const text = body.trim();
   if (text.length > longest) {
@@ -182,11 +175,7 @@ function withStep(inner: string, step: Step): DateExpression | undefined {
   return parsed && { name: parsed.name, steps: [...parsed.steps, step] };
 }
 
-/**
- * Applies the steps to a calendar date such as "2026-11-23". Weeks start on Monday. Months and years keep the day of
- * the month, or use the last day of a shorter month: 2026-03-31 - 1mo is 2026-02-28, as in Postgres. undefined: the
- * result is outside the years 1 to 9999.
- */
+/** Weeks start on Monday; 2026-03-31 - 1mo is 2026-02-28, as in Postgres. undefined: outside the years 1 to 9999. */
 export function computeDate(date: string, { steps }: DateExpression): string | undefined {
   const [year = 0, month = 1, day = 1] = date.split("-").map(Number);
   const last = steps.reduce(afterStep, utcDay(year, month - 1, day));

@@ -3,10 +3,8 @@
  * reached at such a URI is opened by `stores/objects/open.ts`.
  */
 
-/** A store of objects, by the scheme of its URIs. */
 export type StoreScheme = "s3" | "gs" | "az";
 
-/** An object in a store, or a pattern of some. */
 export interface ObjectUri {
   readonly scheme: StoreScheme;
   /** In Azure `account/container`. */
@@ -91,7 +89,6 @@ export function bucketName({ scheme, bucket }: ObjectUri): string {
   return scheme === "az" ? `abfss://${container}@${host}` : `${scheme}://${bucket}`;
 }
 
-/** The URI of a folder, without a slash at its end. */
 export function objectFolder(path: string): string {
   return objectUriText(parseObjectUri(path)).replace(/\/$/, "");
 }
@@ -120,7 +117,6 @@ const keyLimitBytes = 1024;
 /** A signature in what was pasted from a signed URL. A URI becomes part of the plan, which is stored at the target. */
 const signature = /[?&](?:sig|X-(?:Amz|Goog)-Signature)=/i;
 
-/** What is wrong with the URI of an object, or undefined. */
 export function objectUriProblem(path: string): string | undefined {
   const uri = split(path);
   const scheme = uri?.scheme ?? schemes.find((one) => path.toLowerCase().startsWith(`${one}:`)) ?? "az";
@@ -166,12 +162,10 @@ export function isMlflowUri(path: string): boolean {
   return /^(models|runs):/i.test(path);
 }
 
-/** Whether only a server can resolve `model.path`. */
 export function isRegistryUri(path: string): boolean {
   return isHttpUri(path) || isHubUri(path) || isMlflowUri(path);
 }
 
-/** Whether the model of a plan is on a server. */
 export function isServedUri(uri: string): boolean {
   return /^(v[12]|json|openai):/.test(uri);
 }
@@ -190,7 +184,6 @@ export function isPlainUrl(given: string): boolean {
   return /^https?:$/.test(protocol) && username === "" && password === "";
 }
 
-/** A model of MLflow, from a URI. */
 export type MlflowUri =
   | { readonly kind: "alias"; readonly name: string; readonly alias: string }
   | { readonly kind: "version"; readonly name: string; readonly version: string }

@@ -2,7 +2,6 @@ import type { RunVerdict } from "./lifecycle.js";
 import type { Agreement } from "../../checks/agreement.js";
 import { isRecord } from "../../base/checks.js";
 
-/** Keys of persons whose rows are erased. */
 export interface KeyList {
   readonly columns: readonly string[];
   /** A text for each column, for each key. No key is there twice. */
@@ -11,7 +10,6 @@ export interface KeyList {
   readonly placeOf: (index: number) => string;
 }
 
-/** What was erased, or would be. */
 export interface ErasedRows {
   readonly rows: number;
   readonly rejects: number;
@@ -27,8 +25,8 @@ export interface TableErasure {
   /** The job whose runs `command` is about; other jobs may write into the same table. */
   readonly job: string;
   /**
-   * Whether no attempt continues an unfinished run of the job with these params, because the run that it is compared with is
-   * over. Default: one may.
+   * Whether no attempt continues an unfinished run of these params: the run it is compared with is over. Default: one
+   * may.
    */
   readonly isOver?: ((params: Readonly<Record<string, string>>) => boolean) | undefined;
   /** The command line that finishes the run of these params, or decides on it. */

@@ -99,10 +99,7 @@ const schema = z.object({
   model: z.object({ uri: z.string(), version: z.string().optional() }),
 });
 
-/**
- * Reads the text of a run's profile; undefined for another text. Columns are read when they are asked for: of most earlier
- * runs, only the number of rows is.
- */
+/** undefined for another text. Columns are read when they are asked for: of most runs, only the number of rows is. */
 export function parseRunProfile(text: string): RunProfile | undefined {
   const { data } = schema.safeParse(parseJson(text));
   if (data === undefined) {

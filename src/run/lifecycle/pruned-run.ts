@@ -4,8 +4,7 @@ import { JobError } from "../../base/errors.js";
 import { z } from "../../base/zod.js";
 
 /**
- * The record of a pruned run. It is stored as the plan of the run after it, under a number that no other run can then
- * take: so an attempt that plans a run, and one that prunes those before it, exclude each other.
+ * Stored as the plan of the run after it, so that an attempt that plans a run, and one that prunes, exclude each other.
  */
 export interface Pruning {
   /** The run whose place it takes: one after the pruned run. */
@@ -75,7 +74,6 @@ export function requireKept<T extends { readonly pruned?: Pruning | undefined }>
   return stored;
 }
 
-/** What is to be removed of the runs of some params. */
 export interface PruneRequest {
   /** The folder or table of the runs, as `history` names it. */
   readonly place: string;
@@ -86,7 +84,6 @@ export interface PruneRequest {
   readonly dryRun: boolean;
 }
 
-/** What was removed, or would be. */
 export interface Removed {
   readonly files: number;
   /** Those that are gone, or that nothing is known to keep. */

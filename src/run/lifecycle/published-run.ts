@@ -24,7 +24,6 @@ export interface Series {
   readonly date?: string;
 }
 
-/** A published run whose rows readers find in a target. */
 export interface VisibleRun {
   readonly runId: string;
   /** null: unknown. */
@@ -120,10 +119,7 @@ interface ChosenRuns {
   readonly olderModel?: OlderModel;
 }
 
-/**
- * Chooses what a run is compared with: the latest runs of its series, sorted by date. Names the runs among the latest ones
- * that are left out, and says if the model is that of an earlier run, but not of the last one.
- */
+/** The latest runs of the series, by date; with those left out, and whether an earlier run's model is back. */
 export async function chooseBaseline(
   runs: readonly DatedRun[],
   { modelSha256 }: { readonly modelSha256: string },
@@ -147,12 +143,10 @@ export async function chooseBaseline(
   };
 }
 
-/** What a plan keeps of a published run. */
 export function pinOf({ runId, date, sha256, place }: PinnedRun): PinnedRun {
   return { runId, date, sha256, place };
 }
 
-/** What a rollback did to the table of a target. */
 export interface RolledBack {
   /** The table that keeps the rows which were rolled back. */
   readonly kept: string;
@@ -167,10 +161,7 @@ export function runOfDate({ runId, params }: VisibleRun, dateParam: string | nul
   return `run ${runId}${date === undefined ? "" : ` of ${date}`}`;
 }
 
-/**
- * What the rows of a run take the place of: nothing; rows with equal keys; all rows of the table; or the rows of runs with
- * the same params, which are in a place of their own.
- */
+/** Nothing; rows with equal keys; all rows of the table; or those of the same params, in a place of their own. */
 export function replacedBy({ mode }: PlanTarget): "nothing" | "equal keys" | "all" | "own" {
   switch (mode) {
     case "append":
@@ -186,28 +177,18 @@ export function replacedBy({ mode }: PlanTarget): "nothing" | "equal keys" | "al
 
 /** What readers have while a run is held. */
 export interface ReadersView {
-  /**
-   * The run whose rows are where those of the held run would be; in a table that keeps the rows of earlier runs, the run
-   * that was published last. undefined: there is none.
-   */
+  /** In a table that keeps earlier rows, the run published last. undefined: there is none. */
   readonly run: VisibleRun | undefined;
   /** Set if a table keeps the rows of earlier runs (`append`, `upsert`). */
   readonly kept?: {
     /** The last published run of the same params that has rows; undefined: there is none. */
     readonly own: VisibleRun | undefined;
   };
-  /**
-   * If each date has a folder of its own: the latest date that is published in another one; undefined: there is none, or
-   * it was not looked for.
-   */
+  /** If each date has its own folder: the latest other published date; undefined: none, or not looked for. */
   readonly latest?: string | undefined;
 }
 
-/**
- * Finds whose rows readers find where those of a plan go: those of the run that was published last. In a table that keeps
- * the rows of earlier runs, it is the last run of the plan's series.
- * @param published the runs that were published there, in this order
- */
+/** In a table that keeps earlier runs' rows, the last of the plan's series. @param published in order of publication */
 export function readersView(published: readonly PublishedRun[], { runId, target, job, params }: Plan): ReadersView {
   const { base } = splitRunId(runId);
   const own = published.findLast((run) => splitRunId(run.runId as RunId).base === base);
@@ -228,10 +209,7 @@ export function readersView(published: readonly PublishedRun[], { runId, target,
   }
 }
 
-/**
- * Says in a sentence without its full stop what readers have while a run is held. `show`: how a date is written; default:
- * "2026-11-21".
- */
+/** A sentence without its full stop. `show`: how a date is written; default: "2026-11-21". */
 export function readersText(
   view: ReadersView,
   held: Pick<Plan, "params" | "dateParam">,
@@ -297,7 +275,6 @@ export function notComparedText(plan: Pick<Plan, "checks" | "dateParam" | "param
   return `compared with no earlier run: ${why}`;
 }
 
-/** Says why a run without a baseline has none. */
 export function whyNotCompared(plan: Pick<Plan, "dateParam" | "params">): string {
   const { dateParam, params } = plan;
   if (dateParam === null) {
@@ -325,7 +302,6 @@ const reasons = { approved: "approved as not normal", expected: "expected to dif
 
 type NamedModel = Pick<PlannedModel, "uri" | "sha256" | "version">;
 
-/** Names a model, by its version where it has one. */
 export function nameWithVersion({ uri, version }: NamedModel): string {
   return version === undefined ? uri : `version ${version} of ${uri}`;
 }

@@ -7,13 +7,9 @@ import type { Pruning } from "./pruned-run.js";
 import { resultLines } from "./verdict-text.js";
 import { z } from "../../base/zod.js";
 
-/**
- * The state of a run in one word. `abandoned`: a later run was opened before it was complete. `pruned`: its output was
- * removed.
- */
+/** `abandoned`: a later run was opened before it was complete. `pruned`: its output was removed. */
 export type RunStatus = RunState["kind"] | "failed" | "abandoned" | "damaged" | "pruned";
 
-/** A run as its target knows it, for people. */
 export interface RecordedRun {
   readonly runId: RunId;
   /** The folder or table of its rows. */
@@ -77,10 +73,7 @@ export function asPruned(run: RecordedRun, pruned: Pruning): RecordedRun {
     : run;
 }
 
-/**
- * Describes the decision on a run. For a superseded run, adds the first check that held it, because a superseded run
- * has no reason from a person.
- */
+/** For a superseded run, adds the first check that held it: it has no reason from a person. */
 export function decidedText({ decision, verdict }: Pick<RecordedRun, "verdict"> & { decision: Decision }): string {
   const [failed] = decision.kind === "superseded" && verdict !== undefined ? resultLines(verdict, "hold") : [];
   return `${decisionText(decision)}${failed === undefined ? "" : `; was held: ${failed}`}`;
@@ -89,7 +82,6 @@ export function decidedText({ decision, verdict }: Pick<RecordedRun, "verdict"> 
 /** More runs than any target has. */
 export const everyRun = 1_000_000;
 
-/** Whether a run is published, and no person has put back the table that it replaced. */
 export function isInFrontOfReaders({
   status,
   rolledBack = false,
@@ -102,7 +94,6 @@ export function isUnfinished({ status }: Pick<RecordedRun, "status">): boolean {
   return status === "unfinished" || status === "failed" || status === "held" || status === "approved";
 }
 
-/** The runs of a job that are asked for. */
 export interface HistoryRequest {
   readonly job: string;
   /** Only this run of the target's own params. Default: runs of any params. */
@@ -177,21 +168,17 @@ export function latestFirst(runs: readonly RecordedRun[]): RecordedRun[] {
     .map(({ run }) => run);
 }
 
-/** Compares texts, for a sort. */
 export function compare(left: string, right: string): number {
   return left < right ? -1 : left > right ? 1 : 0;
 }
 
-/** The error that an attempt at a run ended with, as the target keeps it for people. */
 export interface AttemptFailure {
   /** ISO 8601, in UTC. */
   readonly at: string;
-  /** Names the attempt. */
   readonly writer: string;
   /** The error's name, such as INPUT_CHANGED. */
   readonly code: string;
   readonly message: string;
-  /** Committed spans of the run at that time; more of them now are the work of later attempts. */
   readonly spansCommitted: number;
 }
 
@@ -230,13 +217,11 @@ export function parseNotes(json: unknown): AttemptNotes {
   return schema.safeParse(json).data ?? { errors: [], begun: [] };
 }
 
-/** Adds a failure to what is known, of which the latest stay. */
 export function withFailure({ errors, begun }: AttemptNotes, failure: AttemptFailure): AttemptNotes {
   const told = { ...failure, message: storedMessage(failure.message) };
   return { errors: [...errors, told].slice(-mostNotes), begun: begun.filter((writer) => writer !== failure.writer) };
 }
 
-/** Adds an attempt that has begun. */
 export function withBegun({ errors, begun }: AttemptNotes, writer: string): AttemptNotes {
   return { errors, begun: [...begun, writer].slice(-mostNotes) };
 }

@@ -11,7 +11,6 @@ export interface AttemptFacts {
   readonly onBadRow: "fail" | "reject";
 }
 
-/** The attempt that committed a span. */
 export interface CommittedBy extends AttemptFacts {
   readonly batchSize: number;
   /** Names the attempt: host, process id and a random number. */
@@ -66,7 +65,6 @@ export interface SpanFile extends Pick<SpanOutput, "rejects" | "filtered" | "era
   readonly maker: CommittedBy;
 }
 
-/** Files of rows on this machine. */
 export interface StoredFiles extends LocalParts {
   /** csv: texts as Postgres writes them, in the order of the columns that were asked for, without a header. */
   readonly format: "parquet" | "csv";

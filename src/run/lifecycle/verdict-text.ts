@@ -93,10 +93,7 @@ function modelText({ of, rows, modelSha256 }: NonNullable<Finding["cause"]>, fil
     : `; caused by the data: ${before} predicts otherwise than usual, too`;
 }
 
-/**
- * Counts the causes for which the checks warned of a run that they did not hold, and says the first: "2 warnings: age:
- * median 1.01, …". undefined: there are none, or the checks held the run.
- */
+/** "2 warnings: age: median 1.01, …" by causes. undefined: there are none, or the checks held the run. */
 export function warningsText(verdict: RunVerdict): string | undefined {
   const { outcome, results } = verdict.verdict;
   const groups = groupsOf(results.filter(({ level }) => level !== "pass"));
@@ -129,7 +126,6 @@ export function knownText({ known }: Verdict, file: string | undefined): string 
     : `${known} of ${enoughNights} nights known: what differs little is not noticed yet${known < 2 ? ", and most comparisons only warn" : ""}`;
 }
 
-/** The number of results of a level; default: of all levels. */
 export function countResults({ results }: Verdict, level?: Level): number {
   return results.filter((finding) => level === undefined || finding.level === level).length;
 }
@@ -162,7 +158,6 @@ export function toCorrect({ modelChanged, results }: Verdict): string {
   return [parts.slice(0, -1).join(", "), ...parts.slice(-1)].filter((part) => part !== "").join(" or ");
 }
 
-/** Columns that are not compared, and why, a line each. */
 export function columnNotes({ growing }: Verdict): string[] {
   return growing.length === 0
     ? []

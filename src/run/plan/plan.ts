@@ -9,7 +9,6 @@ declare const runIdBrand: unique symbol;
 /** `<job name>-<12 hex of the params' digest>`, with `-r<n>` for later runs. It names files, so it has no `/` or `.`. */
 export type RunId = string & { readonly [runIdBrand]: "RunId" };
 
-/** A shard as the plan pins it. */
 export interface PlannedShard {
   readonly uri: string;
   readonly sizeBytes: number;
@@ -22,7 +21,6 @@ export interface PlannedShard {
 
 /** A table as the plan pins it: whatever is written to it later, the run reads this version. */
 export interface PinnedTable {
-  /** As the spec has it. */
   readonly uri: string;
   /** `input.at` of the spec. */
   readonly at: string;
@@ -39,10 +37,7 @@ export interface PinnedTable {
   readonly catalog?: { readonly uuid: string; readonly metadata: string } | undefined;
 }
 
-/**
- * What a run of a chain reads: what came after a position, up to another one. Only the source that names a position can
- * read it.
- */
+/** What a run of a chain reads. Only the source that names a position can read it. */
 export interface Changes {
   /** Where the run before it has ended; null: the run reads all that is there. */
   readonly from: string | null;
@@ -61,13 +56,9 @@ export interface InputState {
   readonly warning: string | undefined;
 }
 
-/** Of an input that nobody watches. */
 export const unwatched: InputState = { rowsBehind: undefined, newestMs: undefined, warning: undefined };
 
-/**
- * What a run does, fixed before any row is scored: made of the spec, and of what input, model and target were then. Spans
- * are derived from it (spans.ts), so that a plan of 100,000 shards stays small.
- */
+/** Fixed before any row is scored. Spans are derived from it, so that a plan of 100,000 shards stays small. */
 export interface Plan {
   readonly format: "infer-batch-plan";
   readonly version: 1;
@@ -83,7 +74,6 @@ export interface Plan {
     readonly uniform?: true | undefined;
     /** The table whose files the shards are; absent: they are files that `input.path` names. */
     readonly table?: PinnedTable | undefined;
-    /** Absent: the run is none of a chain. */
     readonly changes?: Changes | undefined;
   };
   readonly model: PlannedModel;

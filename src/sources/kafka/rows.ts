@@ -52,8 +52,8 @@ export interface RecordRows extends RecordVisitor {
 }
 
 /**
- * Makes rows of records: row i is that of offset `from + i`, whether there is such a record or not. A record whose schema
- * `values` does not know yet throws UnknownSchema, and comes again.
+ * Row i is that of offset `from + i`, existing or not. A record of an unknown schema throws UnknownSchema, and comes
+ * again.
  */
 export function recordRows(
   topic: TopicFields,

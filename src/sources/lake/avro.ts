@@ -116,10 +116,7 @@ const block = typeOf({
   ],
 });
 
-/**
- * Writes an Avro object container file, whose integers of 64 bits are bigints.
- * @param schema with the attributes that are no part of a type, such as ids of fields
- */
+/** Integers of 64 bits are bigints. @param schema with attributes that are no part of a type, such as ids of fields */
 export function avroFile(
   schema: AvroSchema,
   meta: Readonly<Record<string, string>>,
@@ -140,7 +137,6 @@ export function avroFile(
 
 const magic = "Obj\u0001";
 
-/** The schema of a record, as a file has it. */
 export interface AvroSchema {
   readonly type: string;
   readonly fields: readonly { readonly name: string; readonly type: unknown; readonly "field-id"?: number }[];

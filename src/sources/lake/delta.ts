@@ -93,7 +93,6 @@ interface State {
   metaData: z.infer<typeof metaData> | undefined;
 }
 
-/** What the log of a table tells at a version. */
 export interface DeltaState extends Readonly<State> {
   readonly version: number;
   readonly protocol: z.infer<typeof protocol>;
@@ -116,10 +115,7 @@ export async function readDeltaState(reader: LakeReader, table: string, wanted: 
   return await stateAt({ reader, table }, { ...read, version, files: "all" });
 }
 
-/**
- * Reads which files the commits after a position have added to a Delta table.
- * @throws JobError as `readDelta`; INPUT_REWRITTEN where rows were not only added, or the log has not all of these commits
- */
+/** @throws JobError as `readDelta`; INPUT_REWRITTEN if rows were not only added, or the log lacks some commits */
 export async function readDeltaChanges(
   reader: LakeReader,
   table: string,
@@ -220,7 +216,6 @@ async function stateAt(
   return { ...state, version, protocol: asked, metaData: meta };
 }
 
-/** The actions of a version. @param name of its file in the log */
 export async function actionsOf({ reader, table }: Place, name: string): Promise<Action[]> {
   const file = `${table}/_delta_log/${name}`;
   return [...linesOf(await reader.read(file))].map((line) => parseAction(line, { table, file }));

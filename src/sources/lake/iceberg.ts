@@ -26,10 +26,7 @@ import {
   type WantedChanges,
 } from "./snapshot.js";
 
-/**
- * Which snapshot of a table is read: the one of a branch or a tag, one by id, or the last one before a time in ms from 1970.
- * `schemaId`: with another schema than it was written with.
- */
+/** By branch, tag or id, or the last before a time in ms from 1970. `schemaId`: not the schema it was written with. */
 export type IcebergVersion =
   | { readonly ref: string }
   | { readonly snapshot: string; readonly schemaId?: number | undefined }
@@ -177,9 +174,8 @@ export interface MetadataFile {
 }
 
 /**
- * Reads which files the snapshots after a position have added to an Iceberg table.
- * @param schemaId the schema that its rows are read with; undefined: the one that the table has now
- * @throws JobError as `readIceberg`; INPUT_REWRITTEN where rows were not only added, or a snapshot between is gone
+ * @param schemaId undefined: the one that the table has now @throws JobError as `readIceberg`; INPUT_REWRITTEN where
+ * rows were not only added, or a snapshot between is gone
  */
 export async function readIcebergChanges(
   reader: LakeReader,
@@ -342,7 +338,6 @@ function schemaOf(meta: Metadata, wanted: IcebergVersion, found: Snapshot | unde
   return asked ?? (isBranch(meta, wanted) ? undefined : found?.["schema-id"]) ?? meta["current-schema-id"];
 }
 
-/** The columns of a schema of a table. */
 export function columnsOf(
   { table, meta }: { readonly table: string; readonly meta: Metadata },
   id: number | undefined,
@@ -447,9 +442,8 @@ function localName(uri: string): string {
 }
 
 /**
- * The name of a file of a table that a catalog has. It may be anywhere in the store of the table's location; on this machine
- * it is below that: metadata of strangers names no other files.
- * @throws JobError SPEC_INVALID
+ * Anywhere in the store of the table's location; on this machine below that: metadata of strangers names no other
+ * files. @throws JobError SPEC_INVALID
  */
 export function nameInStore(
   { table, location }: { readonly table: string; readonly location: string },

@@ -47,7 +47,6 @@ export interface CatalogOptions extends Pick<HttpEndpoint, "retry" | "signal" | 
   readonly of: "input" | "output.iceberg";
 }
 
-/** The namespaces of a table from the top, and its name. */
 export interface TableName {
   readonly namespace: readonly string[];
   readonly name: string;
@@ -58,7 +57,6 @@ export interface CatalogTable {
   readonly uuid: string;
   /** The URI of its metadata file. */
   readonly metadata: string;
-  /** The URI of its folder. */
   readonly location: string;
   /** How the catalog says that S3 is reached; what it does not say is undefined. */
   readonly storage: {

@@ -26,10 +26,7 @@ export interface WantedChanges extends Omit<Changes, "to"> {
   readonly to: string | null;
 }
 
-/**
- * The files that the commits of a range add, commit after commit. Compactions neither add nor remove rows: their files
- * are left out, and those that they join are read in place of them.
- */
+/** Compactions neither add nor remove rows: their files are left out, and those they join are read instead. */
 export function addedFiles<File>(table: string, onRewrite: Changes["onRewrite"]) {
   const added = new Map<string, File>();
   let areJoined = false;
@@ -79,7 +76,6 @@ export function rewritten(table: string, found: string, other = ""): JobError {
   });
 }
 
-/** A data file of a snapshot. */
 export interface LakeFile {
   readonly uri: string;
   readonly sizeBytes: number;
@@ -89,7 +85,6 @@ export interface LakeFile {
   readonly partition: ReadonlyMap<string, string | null>;
   /** How many of its rows the table has removed; undefined: `removed` tells. */
   readonly removedCount: number | undefined;
-  /** Reads which these are. */
   readonly removed: () => Promise<RemovedRows>;
 }
 

@@ -99,7 +99,6 @@ async function formatOf(source: Pick<Source, "listNames">, table: string): Promi
   return delta.length > 0 ? "delta" : "iceberg";
 }
 
-/** A version of a table. */
 export interface LakeVersion {
   readonly format: LakeFormat;
   readonly snapshot: LakeSnapshot;
@@ -263,8 +262,7 @@ interface CatalogSourceOptions extends Pick<TableOptions, "table" | "at"> {
 }
 
 /**
- * A source of the rows of a table that a catalog has. The catalog is asked when the table is listed: a finished run does not
- * need it. @param own the source of other files, such as a marker
+ * The catalog is asked when the table is listed: a finished run does not need it. @param own the source of other files
  */
 export function catalogSource(own: Source, { table, at, load, open }: CatalogSourceOptions): Source {
   let opened: Source | undefined;
@@ -307,10 +305,7 @@ export function catalogSource(own: Source, { table, at, load, open }: CatalogSou
   };
 }
 
-/**
- * The credentials that a catalog gives out for a table, those that it has given first; they are asked for again when they
- * expire. undefined: it gives out none.
- */
+/** The first ones, asked for again when they expire. undefined: the catalog gives out none. */
 export function credentialsOf({ credentials: first }: CatalogTable, load: LoadTable): GiveCredentials | undefined {
   let unused = first;
   const give: GiveCredentials = async () => {

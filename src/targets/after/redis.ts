@@ -381,7 +381,6 @@ interface Servers extends Disposable {
   /** Names them as long as none is restarted or replaced. */
   readIds(): Promise<string>;
   ask(...command: Command): Promise<unknown>;
-  /** Reads the values of keys, each of its server. @throws CallError if there is no answer soon */
   get(keys: readonly string[]): Promise<(string | null)[]>;
   /** Sends commands whose second words are keys, each server its own. @throws if one of them fails */
   send(commands: readonly Command[]): Promise<void>;
@@ -489,7 +488,6 @@ function slotOf(key: string): number {
   return crc % 16_384;
 }
 
-/** What a call of the client ends with that fails; `cause` is its error. */
 class CallError extends Error {}
 
 /** A server that is silent for so long does not answer any more. */

@@ -7,8 +7,7 @@ import { publishedRuns } from "./past-runs.js";
 import { quoteName, quoteTable, showTable } from "./table.js";
 
 /**
- * Looks keys up in the table, as readers have it now. Rows of runs that are not published count as missing, and so do those
- * of a table that came later, and of a key that comes twice.
+ * As readers have it now. Rows of unpublished runs, of a later table, and of a key that comes twice count as missing.
  */
 export async function openKeyedRows(tools: RunTools, plan: Plan, key: readonly string[]): Promise<KeyedRows> {
   const { name, spec } = tools;
@@ -61,9 +60,7 @@ interface FoundByKey {
   readonly rows: readonly {
     /** Index of the key. */
     readonly place: number;
-    /** The columns as an object of JSON. */
     readonly row: string;
-    /** The table that it is in. */
     readonly table: string;
     /** null without lineage. */
     readonly runId: string | null;
