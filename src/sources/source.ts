@@ -14,16 +14,26 @@ export interface Source extends AsyncDisposable {
    * INPUT_CHANGED when the pinned version is gone; INPUT_REWRITTEN when rows after a position were not only added
    */
   list(patterns: readonly string[], wanted?: WantedInput): Promise<Listing>;
-  /** Of a large folder only some; of one that is missing or may not be listed none. */
+  /**
+   * Lists the names directly in a folder: of a large folder only some, of a folder that is missing or may not be listed
+   * none.
+   */
   listNames(folder: string): Promise<readonly string[]>;
   /** Whether a marker such as `_SUCCESS` exists. */
   exists(uri: string): Promise<boolean>;
-  /** @throws JobError INPUT_CHANGED when its size or fingerprint is not the planned one */
+  /**
+   * Opens a shard for reading until it is disposed.
+   * @throws JobError INPUT_CHANGED when its size or fingerprint is not the planned one
+   */
   open(shard: ListedShard): Promise<OpenShard>;
-  /** Tells those who watch a published table or topic how far it is read, and returns how far behind. Never rejects. */
+  /**
+   * Called when a run of a table or a topic is published: tells those who watch it how far it is read, and returns how far
+   * that is behind. Never rejects.
+   */
   published(table: PinnedTable): Promise<InputState>;
 }
 
+/** What is read of a table. */
 export interface WantedInput {
   /** The version that a plan names. Default: the one that the spec names. */
   readonly table?: PinnedTable | undefined;
@@ -43,6 +53,7 @@ export interface ReadAhead {
   readonly bytes: number;
 }
 
+/** What patterns name. */
 export interface Listing {
   /** The table whose files the shards are, at the version that is read; undefined: they are files. */
   readonly table?: PinnedTable | undefined;
@@ -65,7 +76,9 @@ export interface Listing {
 
 /** A path that does not exist. */
 export interface MissingFolder {
+  /** The first folder of the path that does not exist. */
   readonly folder: string;
+  /** Whether only the last folder of the path is missing. */
   readonly parentExists: boolean;
 }
 
@@ -98,7 +111,8 @@ export interface OpenShard extends AsyncDisposable {
       }
     | undefined;
   /**
-   * Called after its last row was read and before anything made from it is committed. @throws JobError INPUT_CHANGED
+   * Compares the shard with the plan; called after its last row was read and before anything made from it is committed.
+   * @throws JobError INPUT_CHANGED when the shard was replaced or written to
    */
   check(): Promise<void>;
   /** Reads the whole shard, and resolves to its sha256 in hex. @throws JobError DISK; the signal's reason */

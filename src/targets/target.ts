@@ -24,26 +24,37 @@ export interface StoredPlan extends PlannedRun {
 }
 
 /**
- * The write end of a job: stores plans, publishes spans. Each call is safe to repeat, also after one that failed or
- * whose process died, unless it says otherwise. @throws JobError 75 for what passes, 64 for PERMISSION
+ * The write end of a job: it stores plans, publishes spans, and knows which are committed.
+ * `test/support/memory-target.ts` is one.
+ *
+ * Each call is safe to repeat, also after one that failed or whose process died, unless it says otherwise.
+ * @throws JobError 75 for what passes (DISK, OBJECT_STORE, DATABASE), 64 for what this user may not do (PERMISSION)
  */
 export interface Sink extends AsyncDisposable {
   readonly target: string;
+  /** The target as a plan pins it. */
   readonly planTarget: PlanTarget;
   readonly ledger: Ledger;
   /** undefined: rows are not in a table. */
   readonly table: TargetTable | undefined;
   /**
-   * Finds the plan of the latest run of this job and these params, also of a pruned run: `base`, or a new run after it
-   * (`base-r2` …); or of the run with this number. Writes nothing. @throws JobError OUTPUT_FOREIGN
+   * Finds the plan of the latest run of this job and these params: `base`, or a new run after it (`base-r2` …); or of the
+   * run with this number. Of a pruned run too. undefined: it was never planned. Writes nothing.
+   * @throws JobError OUTPUT_FOREIGN when the target of the latest run holds files or rows of something else
    */
   find(base: RunId, number?: number): Promise<StoredPlan | undefined>;
   /**
-   * Checks the target as a run does before it scores; returns the checks that were not carried out, a line each.
-   * Changes nothing. @param isPlanned whether attempts may be working on it @throws JobError as `create` and `begin`
+   * Checks the target as a run does before it scores: permissions, columns, free space. Returns the checks that were not
+   * carried out, a line each. Changes nothing.
+   * @param isPlanned whether the run has a plan already, and attempts may be working on it
+   * @throws JobError the errors of `create` and `begin`
    */
   rehearse(plan: Plan, isPlanned: boolean): Promise<readonly string[]>;
-  /** Makes what notes on a run need before it is planned: the table whose folder they are in. @throws as `create` */
+  /**
+   * Makes what notes on a run need that is not planned: a table that they are in the folder of. Called before a chain notes
+   * what the run reads.
+   * @throws JobError the errors of `create` for a table that cannot be made
+   */
   makePlace(plan: Plan): Promise<void>;
   /**
    * Stores a plan unless there is one. Returns the stored plan, which is the first writer's.
@@ -54,7 +65,10 @@ export interface Sink extends AsyncDisposable {
    * its own, OUTPUT_NEWER if it would replace later dates
    */
   create(plan: Plan, insteadOf?: SupersededRun): Promise<StoredPlan>;
-  /** Checks each part against the plan. Writes nothing. @throws JobError OUTPUT_DAMAGED; PRUNED for a pruned run */
+  /**
+   * Reads what is committed of a run, and checks each part against the plan. Writes nothing.
+   * @throws JobError OUTPUT_DAMAGED; PRUNED for a pruned run
+   */
   open(stored: StoredPlan, how?: Opening): Promise<RunSink>;
   /**
    * Finds the runs that are published and were not rolled back, of any job, those of one place in the order of their
@@ -62,11 +76,20 @@ export interface Sink extends AsyncDisposable {
    * dates, too, where these have places of their own; of many, the last before and after this one. Writes nothing.
    */
   published(where: "here" | "everywhere"): Promise<readonly PublishedRun[]>;
-  /** @throws JobError DISK, DATABASE, OBJECT_STORE when it is not there, or its digest is not the pinned one */
+  /**
+   * Reads the profile of a published run, as `runProfileText` wrote it.
+   * @throws JobError DISK, DATABASE or OBJECT_STORE (75) when it is not there, or its digest is not the pinned one
+   */
   readProfile(pinned: PinnedRun): Promise<string>;
-  /** Offers the rows as files on this machine. @throws JobError when they are gone, or no longer those of that run */
+  /**
+   * Offers the rows of a published run as files on this machine.
+   * @throws JobError when they are gone, or no longer those of that run
+   */
   readPublished(request: PublishedRowsRequest): Promise<StoredFiles>;
-  /** Returns a bounded number, in any order; of unfinished runs the newest first where the target knows it. */
+  /**
+   * Finds the latest runs of a job with any params, as far as the target can find them. Returns a bounded number, in
+   * any order; of those that are not finished, the newest first where the target knows it. Writes nothing.
+   */
   history(request: HistoryRequest): Promise<readonly RecordedRun[]>;
   /** Opens the rows of a published run by their keys; undefined: they are read from its files. */
   openKeyedRows(plan: Plan, key: readonly string[]): Promise<KeyedRows | undefined>;
@@ -78,12 +101,13 @@ export interface Sink extends AsyncDisposable {
   prune(request: PruneRequest): Promise<PruneOutcome>;
 }
 
+/** What only a table can do. */
 export interface TargetTable {
   /** Offers the rows of the table with this name, as `RunSink.read` does. @throws JobError USAGE where there is none */
   read(table: string, key: readonly string[]): Promise<StoredTable>;
   /**
-   * Deletes also from the tables of earlier rows. Safe to repeat. @throws JobError NOT_ERASED while a run is open;
-   * USAGE
+   * Deletes the rows of some keys from the table, and from the tables that keep its earlier rows. Safe to repeat.
+   * @throws JobError NOT_ERASED while a run is open; USAGE for a key that is no value of its column
    */
   erase(request: TableErasure): Promise<readonly ErasedTable[]>;
   /**
@@ -94,16 +118,23 @@ export interface TargetTable {
     choose: (tables: readonly PreviousTable[]) => readonly PreviousTable[],
     dryRun: boolean,
   ): Promise<readonly PreviousTable[]>;
-  /** Restores what the last finished run replaced. Not safe to repeat. @throws JobError USAGE, OUTPUT_NEWER */
+  /**
+   * Restores what the last finished run replaced. Not safe to repeat: a second call restores what was there before that.
+   * @throws JobError USAGE when there is nothing to restore, OUTPUT_NEWER when rows of later runs would go, too
+   */
   rollBack(): Promise<RolledBack>;
 }
 
 /** The rows of a published run by their keys, for requests that wait. */
 export interface KeyedRows extends AsyncDisposable {
-  /** undefined: no published run has the row. Keys have no NULL. Not tried again for long. @throws Error */
+  /**
+   * Finds rows by their keys, which have no NULL. undefined: no published run has the row. Not tried again for long.
+   * @param keys the columns of the key @throws Error where they cannot be read
+   */
   lookUp(keys: readonly NamedColumn[], rows: number): Promise<readonly (FoundRow | undefined)[]>;
 }
 
+/** A row of a published run. */
 export interface FoundRow {
   /** Its columns as the members of an object of JSON. */
   readonly members: string;
@@ -121,6 +152,7 @@ export type CommitOutcome = "committed" | "adopted";
 
 /** A run at its target, for reading, with the plan that it was opened with. */
 export interface RunSink extends StoredPlan {
+  /** The state when the run was opened. */
   readonly state: RunState;
   /** The committed spans, by index, as far as they are known: `commit` and `refresh` add to them. */
   readonly spans: ReadonlyMap<number, SpanRecord>;
@@ -138,9 +170,11 @@ export interface RunSink extends StoredPlan {
   answers(): AnswerJournal;
   /** Yields the rejected rows of committed spans, in span order. @throws JobError OUTPUT_DAMAGED when some are gone */
   rejects(): AsyncIterable<RejectedRow>;
+  /** Reads which spans other attempts have committed since the last call. @throws JobError OUTPUT_DAMAGED */
   refresh(): Promise<void>;
   /**
-   * Called when every span is committed. @throws JobError OUTPUT_DAMAGED if a profile is gone; DISCARDED, PLAN_CHANGED
+   * Merges the profiles of all committed spans. Called when every span is committed.
+   * @throws JobError OUTPUT_DAMAGED if a profile is gone; DISCARDED, PLAN_CHANGED
    */
   profile(): Promise<SpanProfile>;
   /**
@@ -150,7 +184,10 @@ export interface RunSink extends StoredPlan {
    * @throws JobError MEMORY, DISK, OBJECT_STORE, DATABASE
    */
   countKeys(columns: readonly string[]): Promise<KeyCounts>;
-  /** Called once in an attempt. @throws JobError USAGE for unsafe workers; DISCARDED, PLAN_CHANGED, OUTPUT_NEWER */
+  /**
+   * Prepares the target for writing. Called once in an attempt.
+   * @throws JobError USAGE when several workers would not be safe there; DISCARDED, PLAN_CHANGED, OUTPUT_NEWER
+   */
   begin(attempt: AttemptFacts): Promise<RunWriter>;
   /**
    * Ends a run as was decided, and returns how. Called when every span is committed, or the run is over; idempotent, so

@@ -43,6 +43,7 @@ export function isRolledBack(state: RunState): boolean {
   return state.kind === "published" && state.rolledBack === true;
 }
 
+/** What is stored of a run. */
 export interface StoredFacts {
   readonly published: boolean;
   readonly staged: boolean;
@@ -66,9 +67,11 @@ export function stateOf({ published, staged, verdict, decision, isErasure = fals
   return verdict?.verdict.outcome === "hold" && !isErasure ? { kind: "held", verdict } : { kind: "unfinished" };
 }
 
+/** The latest run of some params. */
 export interface LatestRun {
   readonly state: RunState;
   readonly isErasure: boolean;
+  /** Whether all of its spans are committed. */
   readonly isWhole: boolean;
 }
 
@@ -138,7 +141,10 @@ export function discardStep({ kind }: RunState, staged: boolean): Exclude<Decisi
   return staged && (kind === "unfinished" || kind === "held") ? "decide" : "refuse";
 }
 
-/** finish: the last erasure has all its spans. earlier: readers have an earlier run. refuse: score or decide first. */
+/**
+ * What `erase` does where rows are files. "finish": the erasure before it has all of its spans, and is published first.
+ * "erase earlier": readers have an earlier run. "refuse": the run is scored, published or decided on first.
+ */
 export type EraseStep = "erase" | "finish" | "erase earlier" | "refuse";
 
 export function eraseStep({ state: { kind }, isErasure, isWhole }: LatestRun): EraseStep {
@@ -151,7 +157,10 @@ export function eraseStep({ state: { kind }, isErasure, isWhole }: LatestRun): E
   return kind === "discarded" ? "erase earlier" : "refuse";
 }
 
-/** Created once and never changes: approving, discarding, superseding and passing checks race for it. */
+/**
+ * What becomes of a staged run. A run has one decision at most, which is created once and never changes: approving,
+ * discarding, superseding and passing checks race for it.
+ */
 export interface Decision {
   /** `approved`: the run is published. `superseded`: the run after it takes its place. */
   readonly kind: "approved" | "discarded" | "superseded";
@@ -160,7 +169,10 @@ export interface Decision {
   /** ISO 8601, in UTC. */
   readonly at: string;
   readonly reason: string | null;
-  /** Whether later runs are compared with it: not where a person says --not-normal, or it was expected to differ. */
+  /**
+   * Whether later runs are compared with this one, once it is published: not where a person says that it is not normal,
+   * nor where it was expected to differ.
+   */
   readonly asBaseline: boolean;
   /** Whether no later run of the chain reads the rows of this one; of `discarded` only. Default: the next one does. */
   readonly skips?: true | undefined;
@@ -173,6 +185,7 @@ export function supersededBy(successor: RunId, { by, at }: Pick<Decision, "by" |
   return { kind: "superseded", by, at, reason: null, asBaseline: false, successor };
 }
 
+/** A run that another one takes the place of, and the decision that says so. */
 export interface SupersededRun {
   readonly runId: RunId;
   readonly decision: Decision;
@@ -181,13 +194,17 @@ export interface SupersededRun {
 /** What `by` is where a verdict that passed decides. */
 export const byChecks = "checks";
 
-/** "approved by ann, as not normal: a holiday". @param withTime also says when it was made */
+/**
+ * A decision for people: "approved by ann, as not normal: a holiday", or "superseded by daily-0123456789ab-r2, opened by
+ * ann". @param withTime also says when it was made
+ */
 export function decisionText({ kind, by, at, reason, asBaseline, successor }: Decision, withTime = false): string {
   const normal = kind === "approved" && !asBaseline ? ", as not normal" : "";
   const who = kind === "superseded" ? `${successor ?? "a later run"}, opened by ${by}` : by;
   return `${kind} by ${who}${withTime ? ` at ${at}` : ""}${normal}${reason === null ? "" : `: ${reason}`}`;
 }
 
+/** Who decided, when and why: "by ann at 2026-11-21T06:00:00.000Z: a holiday". */
 export function byText({ by, at, reason }: Decision): string {
   return `by ${by} at ${at}${reason === null ? "" : `: ${reason}`}`;
 }
@@ -210,7 +227,10 @@ export function parseDecision(json: unknown): Decision | undefined {
   return decisionSchema.safeParse(json).data;
 }
 
-/** @throws JobError HELD without a decision, DISCARDED, PLAN_CHANGED for a superseded run */
+/**
+ * Refuses to publish a staged run unless it is approved.
+ * @throws JobError HELD without a decision, DISCARDED, PLAN_CHANGED for a superseded run
+ */
 export function requireApproved(decision: Decision | undefined, runId: RunId): void {
   switch (decision?.kind) {
     case "approved":
@@ -230,7 +250,10 @@ export function requireApproved(decision: Decision | undefined, runId: RunId): v
   }
 }
 
-/** The attempt that commits the last span creates it; all others adopt it. It is never computed again. */
+/**
+ * The verdict on a run as the target stores it. The attempt that commits the last span creates it; all others adopt it.
+ * It is never computed again.
+ */
 export interface RunVerdict {
   readonly verdict: Verdict;
   /** Logical dates of the runs that it was compared with, by run id. */
@@ -239,6 +262,7 @@ export interface RunVerdict {
   readonly thresholds: Readonly<Record<string, unknown>>;
   /** How long the attempt that made it had scored; absent: it scored no row. */
   readonly seconds?: number;
+  /** The attempt that made it. */
   readonly writer: string;
   /** ISO 8601, in UTC. */
   readonly at: string;

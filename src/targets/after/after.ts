@@ -6,8 +6,8 @@ import type { Plan, RunId } from "../../run/plan/plan.js";
 import type { KeyedRows, RunSink, Sink } from "../target.js";
 
 /**
- * Never part of what is exactly once: it may fail without the run, and what it lacks comes from the target when the run
- * is finished again.
+ * Where the rows of a run go, too, after it is published at its target. It is never part of what is exactly once: it may
+ * fail without the run, and what it lacks comes from the target when the run is finished again.
  */
 export interface After {
   readonly place: string;
@@ -16,12 +16,16 @@ export interface After {
   /** Checks that the rows of a plan could be published. Changes nothing. @throws JobError the errors of `publish` */
   rehearse(plan: Plan): Promise<void>;
   /**
-   * Not over those of a newer run. Safe to repeat, also at once. @param isShown whether readers of the target have this
-   * run; undefined: they may ask for any @throws JobError NETWORK (75) for what passes, PERMISSION or USAGE (64) for
-   * what does not
+   * Publishes the rows of a run that is published at its target, unless those of a newer run are there. Safe to repeat,
+   * also at once: it goes on where it was killed, and keeps alive what readers have.
+   * @param isShown whether readers of the target have this run; undefined: they have those of many runs, and may ask for any
+   * @throws JobError NETWORK (75) for what passes, PERMISSION or USAGE (64) for what does not
    */
   publish(run: RunSink, isShown: () => Promise<boolean | undefined>): Promise<void>;
-  /** None is found while the place is away; undefined: it has another key, or other columns. */
+  /**
+   * Opens the rows of a published run by their keys, of which none is found while the place is away; undefined: it has
+   * another key, or other columns.
+   */
   openKeyedRows(plan: Plan, key: readonly string[]): Promise<KeyedRows | undefined>;
 }
 
