@@ -6,7 +6,7 @@ import { join } from "node:path";
 import { parseArgs } from "node:util";
 import { DuckDBInstance } from "@duckdb/node-api";
 import { openParquetDecoder } from "#src/formats/parquet/decoder.js";
-import { readFooter } from "#src/formats/parquet/footer.js";
+import { readParquetFooter } from "#src/formats/parquet/footer.js";
 import { withPageBytes } from "#src/formats/parquet/long-values.js";
 import { openParquetUnitReader, parquetUnits } from "#src/formats/parquet/units.js";
 import { dataFolder } from "./data.mjs";
@@ -101,7 +101,7 @@ async function readHere(path, reader) {
   const slice = sliceOf(path);
   const start = cpuSeconds();
   let read = 0;
-  for (const unit of parquetUnits(await withPageBytes(await readFooter(slice.file), slice), slice, { limits })) {
+  for (const unit of parquetUnits(await withPageBytes(await readParquetFooter(slice.file), slice), slice, { limits })) {
     for (const piece of reader.read(structuredClone(unit), projection)) {
       read += piece.rowEnd - piece.rowStart;
     }

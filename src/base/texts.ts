@@ -1,4 +1,4 @@
-import { isRecord } from "./checks.js";
+import { isRecord } from "./guards.js";
 
 /**
  * Characters that a terminal or viewer interprets instead of showing: control characters (C0, DEL, C1), marks that

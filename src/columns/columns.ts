@@ -1,7 +1,7 @@
 import {
   type Column,
   type ColumnType,
-  layoutOf,
+  layoutOfType,
   type BytesColumn,
   type StructField,
   type FixedColumn,
@@ -12,7 +12,7 @@ import { bytesOfCodes, codedTexts, takeTexts } from "./numbered-texts.js";
 
 /** Makes a column that has only NULLs. */
 export function nullColumn(type: ColumnType, rows: number): Column {
-  const layout = layoutOf(type);
+  const layout = layoutOfType(type);
   const valid = new Uint8Array(rows);
   switch (layout.kind) {
     case "fixed":
@@ -67,7 +67,7 @@ export function sliceColumn(column: Column, from: number, to: number): Column {
 }
 
 /** Rows of a column. */
-export function rowsOf(column: Column): number {
+export function rowCountOf(column: Column): number {
   switch (column.kind) {
     case "fixed":
       return column.data.length / column.elementsPerValue;
@@ -149,7 +149,7 @@ export interface ColumnBuilder {
 
 /** `rowCount`: about how many rows will come; memory is allocated for as many. */
 export function createColumnBuilder(type: ColumnType, rowCount: number): ColumnBuilder {
-  const layout = layoutOf(type);
+  const layout = layoutOfType(type);
   switch (layout.kind) {
     case "fixed":
       return fixedBuilder(allocate(layout.element, rowCount * layout.elementsPerValue), layout.elementsPerValue);
@@ -412,7 +412,7 @@ export function repeatRows(type: ColumnType, dictionary: Column, taking: Taking)
 
 /** @throws RangeError for more elements than `limit` */
 function takeNested(type: ColumnType, values: Column, positions: Uint32Array, limit: number): Column {
-  const size = rowsOf(values);
+  const size = rowCountOf(values);
   if (size === 0 && positions.length > 0) {
     throw new RangeError("a dictionary of lists or structs without values"); // a NULL without a value still takes a row
   }
@@ -438,7 +438,7 @@ function checkedPositions(
   values: Column,
   { indices, valid: given }: Taking,
 ): { positions: Uint32Array; valid: Uint8Array | undefined } {
-  const size = rowsOf(values);
+  const size = rowCountOf(values);
   if (indices instanceof Uint32Array && given === undefined && values.valid === undefined) {
     checkPositions(indices, size);
     return { positions: indices, valid: undefined };

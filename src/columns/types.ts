@@ -234,7 +234,7 @@ export const scalarTypes = [
   "binary",
 ] as const satisfies readonly ScalarType[];
 
-export function layoutOf(type: ColumnType): Layout {
+export function layoutOfType(type: ColumnType): Layout {
   if (typeof type !== "string") {
     switch (type.kind) {
       case "decimal":
@@ -287,7 +287,7 @@ export function showColumnType({ type, sourceType, partition }: Omit<SourceColum
 
 /** What a value takes in memory; texts and lists are guessed. Bytes. */
 export function bytesPerValue(type: ColumnType): number {
-  const layout = layoutOf(type);
+  const layout = layoutOfType(type);
   switch (layout.kind) {
     case "fixed":
       return bytesPerElement(layout.element) * layout.elementsPerValue;

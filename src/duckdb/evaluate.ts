@@ -1,11 +1,12 @@
+import { quoteName, quoteText } from "../base/sql.js";
 import { comparableKind } from "../checks/agreement.js";
 import type { Evaluated, EvaluationRequest, Figures } from "../checks/evaluation.js";
 import { type ColumnType, showType } from "../columns/types.js";
 import { isCalendarDate } from "../run/plan/identity.js";
 import { JobError } from "../base/errors.js";
 import { deciles, numbersOf, quantiles } from "./agreement.js";
-import { type RowJoin, rowsOf, sharedKey } from "./row-join.js";
-import { quoteName, quoteText, sqlTypeOf } from "./sql.js";
+import { type RowJoin, selectRowsOf, sharedKey } from "./row-join.js";
+import { sqlTypeOf } from "./sql.js";
 
 /** The number of slices that are shown, those with the most rows. */
 const mostSlices = 50;
@@ -44,7 +45,7 @@ export async function evaluateRows(join: RowJoin, request: EvaluationRequest): P
   const [repeated] = await numbersOf(connection, "SELECT count(*) FROM labels WHERE n > 1");
   const most = `SELECT slice FROM judged GROUP BY 1 ORDER BY count(*) DESC, 1 LIMIT ${mostSlices}`;
   const slices: [string, Figures][] = [];
-  for (const [slice] of by === undefined ? [] : await rowsOf(join, most)) {
+  for (const [slice] of by === undefined ? [] : await selectRowsOf(join, most)) {
     const [name, where] =
       typeof slice === "string" ? [slice, `slice = ${quoteText(slice)}`] : ["NULL", "slice IS NULL"];
     slices.push([name, await figuresOf(join, { kind, where, threshold })]);
@@ -74,7 +75,7 @@ async function dateSql(join: RowJoin, { date }: EvaluationRequest): Promise<stri
     return `${text} = ${quoteText(date.value)}`;
   }
   const day = `try_cast(${text} AS DATE)`;
-  const [[example, hasDates] = []] = await rowsOf(join, `SELECT any_value(${text}), count(${day}) > 0 FROM b`);
+  const [[example, hasDates] = []] = await selectRowsOf(join, `SELECT any_value(${text}), count(${day}) > 0 FROM b`);
   if (typeof example === "string" && hasDates !== true) {
     throw new JobError("USAGE", `evaluating by ${date.column}: ${JSON.stringify(example)} is no date`, {
       hint: "name a column with dates, such as 2026-11-20, or leave out --date; a label is then that of every run",
@@ -112,7 +113,7 @@ async function judgedAs(join: RowJoin, request: EvaluationRequest): Promise<Judg
   const hint = "it is no number: name the label of the class whose probability is predicted with --positive";
   await refuseTexts(join, label, numberSql, hint);
   const number = numberSql(quoteName(label));
-  const [[hasOthers] = []] = await rowsOf(
+  const [[hasOthers] = []] = await selectRowsOf(
     join,
     `SELECT bool_or(isfinite(${number}) AND ${number} NOT IN (0, 1)) FROM b`,
   );
@@ -130,7 +131,7 @@ async function positiveSql(
   const is = (value: string): string =>
     `${asText(value)} = ${isNumber(type) ? exactSql(quoteText(positive)) : quoteText(positive)}`;
   const column = quoteName(label);
-  const labels = await rowsOf(
+  const labels = await selectRowsOf(
     join,
     `SELECT ${column}::VARCHAR, bool_or(${is(column)}) FROM b WHERE ${asText(column)} IS NOT NULL
       GROUP BY 1 ORDER BY 2 DESC, count(*) DESC, 1 LIMIT ${shownLabels}`,
@@ -162,7 +163,10 @@ async function labelsOf(
     await refuseTexts(join, label, isNumber(shared) ? numberSql : read, hint);
   } else if (predicted === "utf8") {
     const column = quoteName(prediction);
-    const [[areRead] = []] = await rowsOf(join, `SELECT count(${column}) = 0 OR count(${read(column)}) > 0 FROM a`);
+    const [[areRead] = []] = await selectRowsOf(
+      join,
+      `SELECT count(${column}) = 0 OR count(${read(column)}) > 0 FROM a`,
+    );
     canEqual = areRead === true;
   }
   if (!canEqual) {
@@ -176,7 +180,10 @@ async function labelsOf(
 
 async function refuseTexts(join: RowJoin, label: string, read: (value: string) => string, hint: string): Promise<void> {
   const column = quoteName(label);
-  const [[text] = []] = await rowsOf(join, `SELECT any_value(${column}::VARCHAR) FROM b WHERE ${read(column)} IS NULL`);
+  const [[text] = []] = await selectRowsOf(
+    join,
+    `SELECT any_value(${column}::VARCHAR) FROM b WHERE ${read(column)} IS NULL`,
+  );
   if (typeof text === "string") {
     throw new JobError("USAGE", `evaluating by ${label}: a label is ${JSON.stringify(text)}`, { hint });
   }
@@ -246,7 +253,7 @@ async function figuresOf(join: RowJoin, { kind, where, threshold }: FiguresReque
     `SELECT fsum(-(truth * ln(${p}) + (1 - truth) * ln(1 - ${p}))), count(*) FILTER (score >= ${threshold} AND truth = 1),
       count(*) FILTER (score >= ${threshold}) FROM ${both}`,
   );
-  const calibration = await rowsOf(
+  const calibration = await selectRowsOf(
     join,
     `SELECT fsum(score) / count(*), fsum(truth) / count(*), count(*)::DOUBLE FROM ${both}
       GROUP BY len(list_filter([${edges.join(", ")}]::DOUBLE[], edge -> edge < score)) ORDER BY 1`,

@@ -1,9 +1,10 @@
+import { quoteText } from "../base/sql.js";
 import { readFileSync, readdirSync } from "node:fs";
 import { availableParallelism } from "node:os";
 import type { DuckDBConnection } from "@duckdb/node-api";
 import { JobError, isOutOfFiles } from "../base/errors.js";
 import { lazyResource } from "../base/promises.js";
-import { exactGlob, quoteText } from "./sql.js";
+import { exactGlob } from "./sql.js";
 
 /** How to open a DuckDB instance. */
 export interface DuckDbOptions {

@@ -1,8 +1,9 @@
+import { quoteName } from "../base/sql.js";
 import { createColumnBuilder } from "../columns/columns.js";
 import type { BytesColumn, Column, ColumnType, OutputRows } from "../columns/types.js";
 import { createTable } from "./vectors.js";
 import type { DuckDBConnection } from "./instance.js";
-import { quoteName, quotePath, sqlTypeOf } from "./sql.js";
+import { quotePath, sqlTypeOf } from "./sql.js";
 import { readRows } from "./stored-rows.js";
 
 /** A column by which rows are found. */

@@ -1,8 +1,9 @@
+import { quoteName } from "../base/sql.js";
 import type { ColumnType } from "../columns/types.js";
 import type { StoredSpans, StoredTable } from "../run/lifecycle/span-record.js";
 import type { DuckDBConnection } from "./instance.js";
-import { csvRows, quoteName, quotePath } from "./sql.js";
-import { chunksOf, StreamEndedError } from "./stored-rows.js";
+import { csvRows, quotePath } from "./sql.js";
+import { chunksOfQuery, StreamEndedError } from "./stored-rows.js";
 
 interface TypedColumn {
   readonly name: string;
@@ -67,7 +68,7 @@ async function* texts(
 ): AsyncGenerator<KeyValues> {
   const sql = `SELECT ${keySql(named.key)}, ${objectSql(named.columns)} FROM ${from}`;
   let rows = 0;
-  for await (const chunk of chunksOf(connection, sql)) {
+  for await (const chunk of chunksOfQuery(connection, sql)) {
     rows += chunk.rowCount;
     yield { keys: chunk.getColumnValues(0) as (string | null)[], values: chunk.getColumnValues(1) as string[] };
   }

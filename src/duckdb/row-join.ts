@@ -1,3 +1,4 @@
+import { quoteName } from "../base/sql.js";
 import type { Agreement, JoinRequest, MatchedRows, Measures } from "../checks/agreement.js";
 import type { OutputRows, SourceColumn } from "../columns/types.js";
 import { JobError } from "../base/errors.js";
@@ -6,7 +7,7 @@ import type { LocalParts, RunRows, StoredColumn, StoredSpans, StoredTable } from
 import { beyondSql, distanceSql, type IndexedColumn, measureColumn, numbersOf } from "./agreement.js";
 import type { DuckDBConnection } from "./instance.js";
 import { readColumns } from "./parquet-schema.js";
-import { csvRows, quoteName, quotePath, quotePaths } from "./sql.js";
+import { csvRows, quotePath, quotePaths } from "./sql.js";
 import { appendRows, createTable } from "./vectors.js";
 
 type JoinSide = "a" | "b";
@@ -89,7 +90,7 @@ export async function loadRuns(join: RowJoin, a: RunRows, b: RunRows): Promise<R
   }
   await loadRows(join, "b", b.files);
   await ("spans" in a.files ? loadNumbered(join, a.files, a) : loadRows(join, "a", a.files));
-  const missed = await rowsOf(
+  const missed = await selectRowsOf(
     join,
     "SELECT reason, count(*)::DOUBLE FROM rejected_b ANTI JOIN rejected_a USING (_row) GROUP BY 1 ORDER BY 1",
   );
@@ -247,7 +248,7 @@ async function countRows(join: RowJoin, names: readonly string[]): Promise<Omit<
     `SELECT count(*), count(*) FILTER (WHERE a <> b), coalesce(sum(a) FILTER (WHERE b > 0), 0),
        coalesce(sum(b) FILTER (WHERE a > 0), 0) FROM repeated`,
   );
-  const examples = await rowsOf(
+  const examples = await selectRowsOf(
     join,
     `SELECT concat_ws(', ', ${names.map((name) => `coalesce(left(${name}::VARCHAR, 60), 'NULL')`).join(", ")}) AS key,
        a::DOUBLE, b::DOUBLE FROM repeated ORDER BY abs(a - b) DESC, 1 LIMIT ${shownKeys}`,
@@ -265,12 +266,12 @@ async function countRows(join: RowJoin, names: readonly string[]): Promise<Omit<
 }
 
 async function countOf(join: RowJoin, rows: string): Promise<number> {
-  const [[count] = []] = await rowsOf(join, `SELECT count(*)::DOUBLE FROM ${rows}`);
+  const [[count] = []] = await selectRowsOf(join, `SELECT count(*)::DOUBLE FROM ${rows}`);
   return Number(count);
 }
 
 /** Runs a query with few rows. */
-export async function rowsOf({ connection }: Pick<RowJoin, "connection">, sql: string): Promise<unknown[][]> {
+export async function selectRowsOf({ connection }: Pick<RowJoin, "connection">, sql: string): Promise<unknown[][]> {
   return (await connection.runAndReadAll(sql)).getRows();
 }
 
@@ -309,7 +310,7 @@ export async function sharedKey(join: RowJoin, key: readonly string[]): Promise<
       const most = `2 ** ${floats.includes("FLOAT") ? 24 : 53}`;
       const isLarge = `abs(${value}::DOUBLE) > ${most} AND isfinite(${value}::DOUBLE)`;
       for (const [side, type] of [["a", a] as const, ["b", b] as const]) {
-        const [[inexact] = []] = await rowsOf(
+        const [[inexact] = []] = await selectRowsOf(
           join,
           `SELECT any_value(${value}::VARCHAR) FROM ${side} WHERE ${floats.length === 1 ? isLarge : "false"}
             OR try(CAST(CAST(${value} AS ${both}) AS ${type})) IS DISTINCT FROM ${value}`,

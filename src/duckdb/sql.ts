@@ -1,3 +1,4 @@
+import { quoteName, quoteText } from "../base/sql.js";
 import type { ColumnType, ScalarType } from "../columns/types.js";
 import { assertNever } from "../base/errors.js";
 
@@ -41,14 +42,6 @@ export function sqlTypeOf(type: ColumnType): string {
     default:
       return assertNever(type);
   }
-}
-
-export function quoteName(name: string): string {
-  return `"${name.replaceAll('"', '""')}"`;
-}
-
-export function quoteText(text: string): string {
-  return `'${text.replaceAll("'", "''")}'`;
 }
 
 /** A glob that matches exactly this path: DuckDB's readers treat every path as a glob. */

@@ -1,9 +1,10 @@
+import { quoteName } from "../base/sql.js";
 import type { DuckDBDataChunk } from "@duckdb/node-api";
 import type { Column, ColumnType, FixedColumn } from "../columns/types.js";
 import { filterColumn } from "../columns/columns.js";
 import type { DuckDBConnection } from "./instance.js";
 import { readColumns } from "./parquet-schema.js";
-import { csvRows, quoteName, quotePaths } from "./sql.js";
+import { csvRows, quotePaths } from "./sql.js";
 import { readColumn } from "./vectors.js";
 
 interface TypedColumn {
@@ -69,7 +70,7 @@ export async function* readRows(
   rows: string,
 ): AsyncGenerator<{ readonly rowCount: number; readonly columns: readonly ReadColumn[] }> {
   const names = columns.map(({ name }) => quoteName(name)).join(", ");
-  for await (const chunk of chunksOf(connection, `SELECT ${names} FROM ${rows}`)) {
+  for await (const chunk of chunksOfQuery(connection, `SELECT ${names} FROM ${rows}`)) {
     yield {
       rowCount: chunk.rowCount,
       columns: columns.map(({ type }, index) => ({ type, column: readColumn(chunk, index, type) })),
@@ -78,7 +79,7 @@ export async function* readRows(
 }
 
 /** Yields what a query answers. A stream that ends early does so without an error: the caller counts the rows. */
-export async function* chunksOf(connection: DuckDBConnection, sql: string): AsyncGenerator<DuckDBDataChunk> {
+export async function* chunksOfQuery(connection: DuckDBConnection, sql: string): AsyncGenerator<DuckDBDataChunk> {
   const result = await connection.stream(sql);
   for (let chunk = await result.fetchChunk(); chunk !== null && chunk.rowCount > 0; chunk = await result.fetchChunk()) {
     yield chunk;

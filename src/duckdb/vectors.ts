@@ -1,3 +1,4 @@
+import { quoteName } from "../base/sql.js";
 import {
   BIGINT,
   BLOB,
@@ -36,7 +37,7 @@ import {
   type Column,
   type ColumnType,
   type FixedColumn,
-  layoutOf,
+  layoutOfType,
   type ListColumn,
   type Matrix,
   type OutputRows,
@@ -46,7 +47,7 @@ import {
 import { allocate, bytesPerElement, copyValues, type ElementType, type Values, viewOf } from "../columns/values.js";
 import { assertNever } from "../base/errors.js";
 import type { DuckDBConnection } from "./instance.js";
-import { quoteName, sqlTypeOf } from "./sql.js";
+import { sqlTypeOf } from "./sql.js";
 
 type Vector = ReturnType<typeof duckdb.data_chunk_get_vector>;
 
@@ -129,7 +130,7 @@ function listWords(vector: Vector, rows: number): Uint32Array {
 }
 
 function readVector(vector: Vector, type: ColumnType, rows: number): Column {
-  const layout = layoutOf(type);
+  const layout = layoutOfType(type);
   switch (layout.kind) {
     case "fixed":
       return {

@@ -3,7 +3,7 @@ import type { ReadBatch } from "./pack/packer.js";
 import { rowsRead } from "./pack/select-rows.js";
 import type { RowRange } from "../columns/types.js";
 import type { ByteRange, Decoder, SliceRequest, SliceWindow } from "../formats/format.js";
-import type { SliceReader, Turn } from "./workers/slice-reader.js";
+import type { SliceReader, ReadTurn } from "./workers/slice-reader.js";
 import type { SpanRange, Spans } from "../run/plan/spans.js";
 import { type StageTimer, untimed } from "../report/stage-times.js";
 import type { OpenShard, Source } from "../sources/source.js";
@@ -229,7 +229,7 @@ function startWindow(tools: ReadRangesOptions, window: ReadyWindow, { before, ro
 
 interface WindowPlace extends Pick<Place, "rowsLeft"> {
   readonly there: Promise<void>;
-  readonly turn: Turn;
+  readonly turn: ReadTurn;
   readonly ended: () => void;
 }
 

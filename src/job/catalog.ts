@@ -2,7 +2,7 @@ import { proxiesOf } from "../base/http/proxies.js";
 import { catalogTable, type CatalogLogin, type CatalogOptions, type NamedTable } from "../sources/lake/rest-catalog.js";
 import { type CatalogSpec, tableName } from "./jobfile/catalog-spec.js";
 import type { Tools } from "./attempt.js";
-import { readHeader, readSecret } from "./reading.js";
+import { readHeaderValue, readSecret } from "./reading.js";
 
 interface CatalogTools extends Tools {
   readonly where: (path: readonly string[]) => string;
@@ -63,5 +63,5 @@ async function loginOf(
     const clientSecret = (): Promise<string> => readSecret(secret, at("oauth2", "client_secret"));
     return { kind: "oauth2", clientId, clientSecret, scope, tokenUrl };
   }
-  return token === undefined ? { kind: "none" } : { kind: "token", token: () => readHeader(token, at("token")) };
+  return token === undefined ? { kind: "none" } : { kind: "token", token: () => readHeaderValue(token, at("token")) };
 }

@@ -10,7 +10,7 @@ import { StreamEndedError, readStored } from "../duckdb/stored-rows.js";
 import { unpackSnappy, unpackZstdBlocks } from "../formats/codecs.js";
 import type { LakeTools } from "../sources/lake/source.js";
 import type { ParquetOptions } from "../formats/parquet/duckdb.js";
-import { readFooter } from "../formats/parquet/footer.js";
+import { readParquetFooter } from "../formats/parquet/footer.js";
 import {
   type GoldenReader,
   type RowJoiner,
@@ -121,7 +121,7 @@ export async function openGoldenReader(options: ParquetOptions): Promise<GoldenR
   const decoder = openParquetDecoder(options);
   return {
     decoder,
-    modelSha256: async (file) => (await readFooter(file)).metadata.get(modelKey),
+    modelSha256: async (file) => (await readParquetFooter(file)).metadata.get(modelKey),
     [Symbol.asyncDispose]: () => decoder[Symbol.asyncDispose](),
   };
 }

@@ -26,7 +26,7 @@ import type { Tools } from "./attempt.js";
 import type { InputSpec } from "./jobfile/input-spec.js";
 import type { Projection } from "../models/binding/contract.js";
 import { type KafkaRegistrySpec, type KafkaSpec, leftOut, problemColumn } from "./jobfile/kafka-spec.js";
-import { readHeader, readPem, readSecret } from "./reading.js";
+import { readHeaderValue, readPem, readSecret } from "./reading.js";
 
 /* How a topic is opened on this machine. */
 
@@ -66,7 +66,7 @@ async function openValues(
   const at = (key: string) => ({ folder, key: where(["input", "kafka", "registry", key]) });
   const headers = async (): Promise<Record<string, string>> => {
     if (token !== undefined) {
-      return { authorization: `Bearer ${await readHeader(token, at("token"))}` };
+      return { authorization: `Bearer ${await readHeaderValue(token, at("token"))}` };
     }
     const login = username === undefined ? undefined : `${username}:${await readSecret(password, at("password"))}`;
     return login === undefined ? {} : { authorization: `Basic ${Buffer.from(login).toString("base64")}` };

@@ -494,7 +494,7 @@ function filesOnDisk({ path, compression }: ParquetOutputSpec, options: SinkOpti
       ...patternsOf(outputPattern, (pattern) => resolve(options.folder, pattern).split(sep).slice(1)),
     },
     async rehearse(plan) {
-      const { rehearse } = await import("../stores/disk-rehearsal.js"); // which only dry runs need
+      const { rehearseOnDisk: rehearse } = await import("../stores/disk-rehearsal.js"); // which only dry runs need
       return await rehearse(diskPlan(folder, plan));
     },
     async close() {

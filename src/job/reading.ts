@@ -126,7 +126,7 @@ export async function readSecret(
 }
 
 /** As `readSecret`, for a header. @throws JobError also SPEC_INVALID for a secret that no header can carry */
-export async function readHeader(...[value, { folder, key }]: Parameters<typeof readSecret>): Promise<string> {
+export async function readHeaderValue(...[value, { folder, key }]: Parameters<typeof readSecret>): Promise<string> {
   const secret = await readSecret(value, { folder, key });
   if (!/^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?$/.test(secret)) {
     throw new JobError("SPEC_INVALID", `reading ${key}: it has characters that no HTTP header can carry`, {

@@ -31,7 +31,7 @@ import { parseTemplate, type PromptTemplate } from "../models/binding/prompt.js"
 import { assertNever, JobError, messageOf } from "../base/errors.js";
 import { sha256Of } from "../base/sha256.js";
 import type { Tools } from "./attempt.js";
-import { readHeader, readPem } from "./reading.js";
+import { readHeaderValue, readPem } from "./reading.js";
 import type { PromptTask } from "../models/prompts/task.js";
 import { BrokenTransfer, type RequestHeaders } from "../base/http/http.js";
 import type { SigningScope } from "../stores/objects/aws-credentials.js";
@@ -291,14 +291,14 @@ async function headersOf({ token, headers = {} }: ServerSpec, options: ServedOpt
   const keyOf = (...path: readonly string[]) => ({ folder, key: where(["model", "server", ...path]) });
   const read: Record<string, string> = {};
   for (const [name, value] of Object.entries(headers)) {
-    read[name.toLowerCase()] = await readHeader(value, keyOf("headers", name));
+    read[name.toLowerCase()] = await readHeaderValue(value, keyOf("headers", name));
   }
   if (token === undefined) {
     return read;
   }
   const withToken = async (): Promise<Readonly<Record<string, string>>> => ({
     ...read,
-    authorization: `Bearer ${await readHeader(token, keyOf("token"))}`,
+    authorization: `Bearer ${await readHeaderValue(token, keyOf("token"))}`,
   });
   let known = withToken();
   await known;

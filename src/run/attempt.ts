@@ -8,7 +8,7 @@ import type { Attempt, Job, Reporter } from "../flow/opened-job.js";
 import type { RunSink, Sink, StoredPlan } from "../targets/target.js";
 import { type DocumentKind, type RunNote, errorsDocument, noteDocument, spendingDocument } from "../stores/ledger.js";
 import type { RunId } from "./plan/plan.js";
-import { type AttemptFacts, rowsOf } from "./lifecycle/span-record.js";
+import { type AttemptFacts, countSpans } from "./lifecycle/span-record.js";
 import { isRolledBack } from "./lifecycle/lifecycle.js";
 import { rolledBackReport } from "./hints.js";
 import { bestEffort } from "../base/promises.js";
@@ -203,7 +203,7 @@ export async function recordSpending(sink: Sink, runId: RunId, spending: Recorde
 }
 
 /** What a run has paid for. undefined: no attempt has told, or it cannot be read */
-export async function recordedSpending({ ledger }: Sink, runId: RunId): Promise<RecordedSpending | undefined> {
+export async function readSpending({ ledger }: Sink, runId: RunId): Promise<RecordedSpending | undefined> {
   let recorded: RecordedSpending | undefined;
   await bestEffort(async () => {
     recorded = await ledger.read(runId, spendingDocument);
@@ -229,7 +229,7 @@ export function attemptReport(
     runId: plan.runId,
     ...end,
     rowsPlanned: plan.input.rows,
-    rowsOfRun: rowsOf(spans),
+    rowsOfRun: countSpans(spans),
     spansPlanned: spanCount(plan),
     spansCommitted: spans.size,
     spansResumed: spans.size - record.counts.spansCommitted,

@@ -64,7 +64,7 @@ function refusedKey({ where }: PlacedSpec, path: readonly string[], found: strin
  * output columns whose values can be compared, those of `slices` are copied from the input and can divide rows.
  * @throws JobError SPEC_INVALID
  */
-export function requireColumns(job: PlacedSpec, contract: Contract): void {
+export function requireCheckedColumns(job: PlacedSpec, contract: Contract): void {
   const { unique = [], slices = [] } = job.spec.checks ?? {};
   const columns = outputColumns(contract);
   const names = columns.map((column) => column.name);
@@ -497,7 +497,7 @@ export async function readBaseline(
   { baseline, profile: planned }: Pick<PlannedChecks, "baseline" | "profile">,
 ): Promise<RunProfile[]> {
   if (planned === undefined) {
-    return await mapBounded(baseline, readsAtOnce, (run) => readPinned(sink, run));
+    return await mapBounded(baseline, readsAtOnce, (run) => readPinnedProfile(sink, run));
   }
   const { pin, profile } = await readFile(job, input, planned.uri);
   if (pin.sha256 !== planned.sha256) {
@@ -541,7 +541,7 @@ export async function requireProfiles(sink: Sink, pinned: readonly PinnedRun[]):
 }
 
 /** Reads the profile of a pinned run. @throws JobError (75) when it cannot be read */
-export async function readPinned(sink: Sink, pinned: PinnedRun): Promise<RunProfile> {
+export async function readPinnedProfile(sink: Sink, pinned: PinnedRun): Promise<RunProfile> {
   const profile = parseRunProfile(await sink.readProfile(pinned));
   if (profile === undefined) {
     throw noProfile(pinned);

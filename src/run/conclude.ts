@@ -42,8 +42,15 @@ import {
   recordingFailure,
   unscored,
 } from "./attempt.js";
-import { aggregatesOf, readBaseline, readPinned, readsAtOnce, requireColumns, warnOfSlices } from "./checks.js";
-import { openTokenizers } from "./found-model.js";
+import {
+  aggregatesOf,
+  readBaseline,
+  readPinnedProfile,
+  readsAtOnce,
+  requireCheckedColumns,
+  warnOfSlices,
+} from "./checks.js";
+import { openTokenizers } from "./find-model.js";
 import { decidingCommands, newRunCommand, readersLine, readersOf } from "./hints.js";
 import { listInput, readSchema } from "./input.js";
 import { verdictWithoutRows, withoutRows } from "./lifecycle/erasure.js";
@@ -66,7 +73,7 @@ import {
   replacedBy,
   runsOfSeries,
 } from "./lifecycle/published-run.js";
-import { rowsOf } from "./lifecycle/span-record.js";
+import { countSpans } from "./lifecycle/span-record.js";
 import {
   columnNotes,
   countResults,
@@ -224,7 +231,7 @@ async function decidedState(sink: Sink, { dateMs }: Attempt, run: RunSink, { ver
 }
 
 export function checkRejects(spec: JobSpec, { plan, spans }: RunSink): void {
-  createRejectBudget(runRejectLimit(spec, { rows: plan.input.rows, already: rowsOf(spans).rejected }));
+  createRejectBudget(runRejectLimit(spec, { rows: plan.input.rows, already: countSpans(spans).rejected }));
 }
 
 /** A run with a verdict that holds it, or with a decision not to publish it. */
@@ -315,7 +322,7 @@ function commandsFor(job: Job, run: RunSink, { verdict }: RunVerdict): DecidingC
   return {
     ...decidingCommands(job, plan),
     rejects: isRejects ? job.command(plan.params, { verb: "rejects" }) : undefined,
-    isEmpty: isWhole(run) && rowsOf(spans).output === 0,
+    isEmpty: isWhole(run) && countSpans(spans).output === 0,
   };
 }
 
@@ -466,7 +473,7 @@ async function verdictOn(
   warnOfSlices(log, profile);
   const runs = await readBaseline(job, sink, input, plan.checks);
   const judged = {
-    run: runProfileOf(plan, { profile, ...rowsOf(run.spans) }),
+    run: runProfileOf(plan, { profile, ...countSpans(run.spans) }),
     earlier: earlierThan(logicalDateOf(plan) ?? "", runs, given !== undefined),
     limits: limitsOf(checks, plan),
     others: await otherResults(job, queries, run, profile),
@@ -516,7 +523,7 @@ async function reviewForReports(opened: OpenedJob, run: RunSink, verdict: RunVer
     return;
   }
   try {
-    const profile = runProfileOf(plan, { profile: await run.profile(), ...rowsOf(run.spans) });
+    const profile = runProfileOf(plan, { profile: await run.profile(), ...countSpans(run.spans) });
     const isCompared = verdict !== undefined && plan.checks !== null;
     const earlier = isCompared ? (await readBaseline(job, sink, input, plan.checks)).slice(-comparedNights) : [];
     record.setReview(await reviewOf(job.spec, sink, log, plan, { profile, earlier, verdict }));
@@ -545,7 +552,7 @@ async function reviewOf(
 
 async function otherResults(job: PlacedSpec, queries: Queries, run: RunSink, profile: SpanProfile): Promise<Finding[]> {
   const { unique } = job.spec.checks ?? {};
-  requireColumns(job, run.plan.contract);
+  requireCheckedColumns(job, run.plan.contract);
   const keys = unique === undefined ? [] : [checkKeys(unique, await run.countKeys(unique))];
   await using aggregates = await aggregatesOf(job, queries, run.plan);
   return [...keys, ...((await aggregates?.results(profile)) ?? [])];
@@ -675,7 +682,7 @@ async function runsOfPage(spec: JobSpec, sink: Sink, log: Log, plan: Plan, { ver
 async function profilesOf(sink: Sink, log: Log, runs: readonly DatedRun[]): Promise<RunProfile[]> {
   const read = async (run: DatedRun): Promise<RunProfile[]> => {
     try {
-      return [await readPinned(sink, run)];
+      return [await readPinnedProfile(sink, run)];
     } catch (error) {
       log.debug(`reading a profile for report.html: ${messageOf(error)}`);
       return [];

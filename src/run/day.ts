@@ -9,7 +9,7 @@ import type { RunSink } from "../targets/target.js";
 import { linkOf, type StoredLink } from "./chain.js";
 import { readsAtOnce } from "./checks.js";
 import { parseRunProfile, runProfileOf, runProfileText } from "./lifecycle/profile-text.js";
-import { rowsOf } from "./lifecycle/span-record.js";
+import { countSpans } from "./lifecycle/span-record.js";
 import { numberedRunId } from "./plan/identity.js";
 import { parseJson } from "./plan/parse-plan.js";
 import type { PlannedDay, RunId } from "./plan/plan.js";
@@ -62,7 +62,7 @@ export async function storeDay(
   }
   const decision = plan.staged ? await decisions.read(plan.runId, decisionDocument) : undefined;
   const day = decision?.asBaseline === false ? undefined : plan.checks.day;
-  const own = day && runProfileOf(plan, { profile: await run.profile(), ...rowsOf(spans), decision });
+  const own = day && runProfileOf(plan, { profile: await run.profile(), ...countSpans(spans), decision });
   const profile = own === undefined ? null : runProfileText((await addedTo(ledger, chain, day, own)).run);
   const verdict = await decisions.read(plan.runId, verdictDocument);
   const signs = verdict === undefined ? {} : signsIn(verdict.verdict);

@@ -14,7 +14,7 @@ import {
   discardStep,
   isRolledBack,
 } from "./lifecycle/lifecycle.js";
-import { rowsOf, type RowsOfRun } from "./lifecycle/span-record.js";
+import { countSpans, type RowsOfRun } from "./lifecycle/span-record.js";
 import { hideCredentials } from "../job/jobfile/secrets.js";
 import type { OpenedJob, Job, Attempt } from "../flow/opened-job.js";
 import { decisionDocument } from "../stores/ledger.js";
@@ -116,7 +116,7 @@ function publishedReport(
   // With runs without a date, and where a file is compared with, no later run is compared.
   const isCompared = comparedDateOf(plan) !== undefined && plan.checks !== null && plan.checks.profile === undefined;
   const isNeighbour = isCompared && decision !== null && decision.asBaseline && decision.by !== byChecks;
-  return { runId: plan.runId, state: "published", isNeighbour, rows: rowsOf(spans), decision };
+  return { runId: plan.runId, state: "published", isNeighbour, rows: countSpans(spans), decision };
 }
 
 /** Refuses a published run whose rows a person has taken out of the table. @throws JobError ALREADY_DECIDED */
@@ -189,7 +189,7 @@ export async function discardRun(opened: OpenedJob, request: DecisionRequest): P
     carriedOut: !already,
     isNeighbour: false,
     held: [],
-    rows: rowsOf(run.spans),
+    rows: countSpans(run.spans),
     readers: await readersLine(sink, reporter.log, plan),
     newRun: skips ? undefined : againCommand(job, plan),
     decision,

@@ -1,6 +1,6 @@
 import { JobError } from "../base/errors.js";
 import { awaitedLater, ifOpened } from "../base/promises.js";
-import { tokenizersOf } from "./found-model.js";
+import { tokenizersOf } from "./find-model.js";
 import type { SourceColumn } from "../columns/types.js";
 import { atKey, type EngineNeed, type Models, type PlacedSpec, type ShardFiles } from "../flow/opened-job.js";
 import { blankInputs } from "../flow/pack/packer.js";

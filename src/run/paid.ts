@@ -22,8 +22,8 @@ import { bestEffort, createEvent } from "../base/promises.js";
 import { JobError } from "../base/errors.js";
 import { sampleRows, scoreWithoutPublishing } from "./score-without-publishing.js";
 import { type Tensor, blankRows } from "../columns/tensor.js";
-import { rowsOf } from "./lifecycle/span-record.js";
-import { recordSpending, recordedSpending } from "./attempt.js";
+import { countSpans } from "./lifecycle/span-record.js";
+import { recordSpending, readSpending } from "./attempt.js";
 import type { RecordedSpending } from "./lifecycle/recorded-run.js";
 
 const firstRows = 200;
@@ -201,7 +201,7 @@ async function checkRows(opened: OpenedJob, { run, engine, decoder, share }: Own
     [Symbol.asyncDispose]: () => Promise.resolve(),
   };
   const ranges = pendingRanges(spansOf(plan), run.spans, share);
-  const rows = { ranges, rejectedRows: rowsOf(run.spans).rejected };
+  const rows = { ranges, rejectedRows: countSpans(run.spans).rejected };
   await scoreWithoutPublishing(opened, { plan, engine: checking, decoder, ...rows }, () => undefined);
 }
 
@@ -252,7 +252,7 @@ export async function beginPaying(
   };
   const recount = (): Promise<void> =>
     paid.recount(async () => {
-      const told = await recordedSpending(sink, runId);
+      const told = await readSpending(sink, runId);
       return (
         told && {
           answers: told.answers,

@@ -12,7 +12,7 @@ import { rowsRead } from "../flow/pack/select-rows.js";
 import { measureEngine } from "../flow/batch-size.js";
 import type { Models, PlacedSpec, Reporter, ShardFiles } from "../flow/opened-job.js";
 import { bindFirstShard } from "./model.js";
-import { openPinnedModel } from "./found-model.js";
+import { openPinnedModel } from "./find-model.js";
 import { warnOfModel } from "./planning.js";
 import { seenSchema } from "./input.js";
 import { createRejectBudget, type RejectLimit } from "../flow/rejects.js";

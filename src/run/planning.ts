@@ -23,7 +23,7 @@ import type { Changes, PinnedTable, Plan, PlannedChecks, PlannedModel, RunId } f
 import { spanCount } from "./plan/spans.js";
 import { type SeenSchema, type SeenShards, readShards, refuseDrift, withTypesOf } from "./input.js";
 import { type BindingInput, bindFirstShard, both, loadEngine } from "./model.js";
-import { openPinnedModel, pinnedTokenizers } from "./found-model.js";
+import { openPinnedModel, pinnedTokenizers } from "./find-model.js";
 import {
   atKey,
   type OpenedJob,
@@ -46,7 +46,7 @@ import {
   olderModelText,
   whyNotCompared,
 } from "./lifecycle/published-run.js";
-import { aggregatesOf, requireColumns, pinGolden, pinProfile, requireProfiles } from "./checks.js";
+import { aggregatesOf, requireCheckedColumns, pinGolden, pinProfile, requireProfiles } from "./checks.js";
 import { modelUri } from "../job/jobfile/model-spec.js";
 import { allowedRejects, nullRowsText } from "../flow/rejects.js";
 import { signatureDifferences } from "../models/binding/signatures.js";
@@ -360,7 +360,7 @@ async function planChecks(
 
 /** @throws JobError SPEC_INVALID when columns or conditions of `checks` do not fit the output */
 export async function requireFitting(job: PlacedSpec, queries: Queries, contract: Contract): Promise<void> {
-  requireColumns(job, contract);
+  requireCheckedColumns(job, contract);
   await using _ = await aggregatesOf(job, queries, { contract, checks: { sql: job.spec.checks?.sql } });
 }
 

@@ -25,7 +25,7 @@ import {
 } from "../flow/opened-job.js";
 import type { RunSink, StoredPlan, Sink } from "../targets/target.js";
 import { checkGolden, pinGolden, pinProfile } from "./checks.js";
-import { openPinnedModel, plannedModel } from "./found-model.js";
+import { openPinnedModel, plannedModel } from "./find-model.js";
 import { bindFirstShard, loadEngine } from "./model.js";
 import {
   listInput,
@@ -44,7 +44,7 @@ import { unfinishedErasure, checkRejects, decidedError } from "./conclude.js";
 import { checkPublished, hasOnlyFailed, latestRun, refuseElsewhere, refusePruned } from "./resume.js";
 import { checkResumable } from "./score-run.js";
 import { spellOut } from "./hints.js";
-import { type RunState, runState } from "./state.js";
+import { type RunStatus, runState } from "./status.js";
 import { comparedNights, enoughNights } from "../checks/check.js";
 import { limitsOf } from "./lifecycle/verdict-text.js";
 import { datesText, leftOutText, olderModelText } from "./lifecycle/published-run.js";
@@ -278,7 +278,7 @@ async function lookAtFirst<T>(opened: OpenedJob, look: (first: FirstShard) => Pr
 
 interface TargetCheck {
   /** The state of the run; undefined: the target could not be reached. */
-  readonly state?: RunState;
+  readonly state?: RunStatus;
   readonly untried: readonly string[];
 }
 

@@ -5,7 +5,7 @@ import { modelUri } from "../job/jobfile/model-spec.js";
 import type { Listing } from "../sources/source.js";
 import type { Opening, RunSink, Sink, StoredPlan } from "../targets/target.js";
 import { isWhole, isWorkedOn, lastFailure } from "./attempt.js";
-import { digestsIfThere, type FoundDigests, tokenizerDifference } from "./found-model.js";
+import { digestsIfThere, type FoundDigests, tokenizerDifference } from "./find-model.js";
 import { newRunCommand } from "./hints.js";
 import type { LatestRun } from "./lifecycle/lifecycle.js";
 import { replacedBy } from "./lifecycle/published-run.js";
@@ -51,12 +51,12 @@ export function pendingRows({ plan, spans }: Pick<RunSink, "plan" | "spans">, { 
  */
 export async function checkPublished(opened: OpenedJob, run: RunSink, listing: Listing): Promise<void> {
   const { job, sink, models, reporter } = opened;
-  checkSpec(job, sink, run);
+  checkSameSpec(job, sink, run);
   checkPins(job, sink, reporter.log, run, { listed: listing.shards, ...(await digestsIfThere(job, models)) });
 }
 
 /** Checks that the spec is still that of the plan. @throws JobError PLAN_CHANGED (66), naming the keys that changed */
-export function checkSpec(job: Job, sink: Sink, run: PlannedRun): void {
+export function checkSameSpec(job: Job, sink: Sink, run: PlannedRun): void {
   const { lines, isElsewhere } = compareTargets(run.plan.target, sink.planTarget);
   const differences = [...compareSpec(run.plan, job.spec), ...lines];
   if (differences.length > 0) {
@@ -69,7 +69,7 @@ export function checkSpec(job: Job, sink: Sink, run: PlannedRun): void {
 /** Refuses a run of another job with the same name, whose rows are elsewhere. @throws JobError PLAN_CHANGED */
 export function refuseElsewhere(job: Job, sink: Sink, run: PlannedRun): void {
   if (compareTargets(run.plan.target, sink.planTarget).isElsewhere) {
-    checkSpec(job, sink, run);
+    checkSameSpec(job, sink, run);
   }
 }
 

@@ -8,7 +8,7 @@ import type { StoredRowsReader, OpenedJob, Job, Log } from "../flow/opened-job.j
 import { JobError, exitCodeOf, messageOf } from "../base/errors.js";
 import {
   type HashSeeds,
-  type StoredTable,
+  type HashTable,
   addStored,
   combineHashes,
   createKeyHasher,
@@ -198,7 +198,7 @@ function seedsOf({ model, contract }: Plan): HashSeeds {
 }
 
 interface FilledTable {
-  readonly table: StoredTable;
+  readonly table: HashTable;
   /** The predictions of its rows, in the order of the contract's outputs. */
   readonly predictions: readonly Column[];
   /** Rows whose key is there once. */

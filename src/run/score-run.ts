@@ -21,7 +21,7 @@ import {
   recordLateness,
   runFacts,
 } from "./attempt.js";
-import { aggregatesOf, checkGolden, pinGolden, requireColumns, requirePinned } from "./checks.js";
+import { aggregatesOf, checkGolden, pinGolden, requireCheckedColumns, requirePinned } from "./checks.js";
 import {
   approveErasure,
   checkRejects,
@@ -33,10 +33,10 @@ import {
   unfinishedErasure,
   unlessDiscarded,
 } from "./conclude.js";
-import { digestsIfThere, digestsOf, modelOfPlan, openPinnedModel, plannedModel } from "./found-model.js";
+import { digestsIfThere, digestsOf, modelOfPlan, openPinnedModel, plannedModel } from "./find-model.js";
 import { listInput, listPlanned, mayNotBeReady, readShards, verifyingInput, warnOfUnmatched } from "./input.js";
 import { runStep, type RunStep, supersededBy } from "./lifecycle/lifecycle.js";
-import { rowsOf } from "./lifecycle/span-record.js";
+import { countSpans } from "./lifecycle/span-record.js";
 import { beginLoading, both, type LoadingEngine } from "./model.js";
 import { askAhead, beginPaying, spendingReport } from "./paid.js";
 import { compareTargets, reuseShards } from "./plan/compare.js";
@@ -44,7 +44,7 @@ import { versionText } from "./plan/lake-tables.js";
 import type { Changes, Plan, RunId } from "./plan/plan.js";
 import { shareOf, spanCount, type SpanRange, spansOf, spansToSteal } from "./plan/spans.js";
 import { planRun } from "./planning.js";
-import { checkPins, checkSpec, hasOnlyFailed, latestRun, pendingRows } from "./resume.js";
+import { checkPins, checkSameSpec, hasOnlyFailed, latestRun, pendingRows } from "./resume.js";
 import { openReuse } from "./reuse.js";
 import { abandon, claimRange, runJob, startAfter } from "./run.js";
 import { scoreWithSecond } from "./second-job.js";
@@ -69,8 +69,8 @@ export async function checkResumable(opened: OpenedJob, run: RunSink, listing: L
   const share = attempt.steal ? { from: 0, to: spanCount(plan) } : shareOf(spanCount(plan), attempt.worker);
   // Answers of a language model are counted, and compared, before the run is finished.
   const isIdle = plan.request.prompt === undefined && pendingRows(run, share) === 0;
-  checkSpec(job, sink, run); // before the model is loaded, so that a change is reported at once
-  requireColumns(job, plan.contract);
+  checkSameSpec(job, sink, run); // before the model is loaded, so that a change is reported at once
+  requireCheckedColumns(job, plan.contract);
   const planned = plannedModel(job.spec, plan);
   const model = isIdle ? undefined : (await openPinnedModel(job, models, planned)).model;
   const digests = model === undefined ? await digestsIfThere(job, models, planned) : digestsOf(model);
@@ -121,7 +121,7 @@ export async function planAndScore(opened: OpenedJob, runId: RunId, listing: Lis
   const run = await sink.open({ ...stored, plan: reuseShards(stored.plan, plan.input.shards) });
   record.setRun(runFacts(run));
   const report = await recordingFailure(sink, attempt, run, async () => {
-    checkSpec(job, sink, run);
+    checkSameSpec(job, sink, run);
     const model = await modelOfPlan(job, models, run.plan, resolved.model);
     await using reloading =
       model === resolved.model ? undefined : await reload(opened, run.plan, { listing, model, before: loading });
@@ -289,7 +289,7 @@ function finishIdleRun(opened: OpenedJob, run: RunSink, shardsUnplanned: number)
 
 function takeUpRejects(spec: JobSpec, log: Log, run: RunSink): void {
   checkRejects(spec, run);
-  const { rejected } = rowsOf(run.spans);
+  const { rejected } = countSpans(run.spans);
   if (spec.on_bad_row === "fail" && rejected > 0) {
     const rows = count(rejected, "row");
     log.warn(`${rows} stay rejected: an earlier attempt with on_bad_row: reject committed them`);
@@ -309,7 +309,7 @@ async function scoreShares(
   const reuse = await openReuse(opened, { run, share });
   await using scorer = openSpanScorer(opened, { plan, reuse, ...tools });
   const score = async (range: SpanRange): Promise<void> => {
-    await scorer.score(pendingRanges(spansOf(plan), run.spans, range), rowsOf(run.spans).rejected);
+    await scorer.score(pendingRanges(spansOf(plan), run.spans, range), countSpans(run.spans).rejected);
     const missing = pendingRows(run, range);
     if (missing > 0) {
       const came = `all rows of spans ${range.from} to ${range.to - 1} came`;

@@ -7,7 +7,7 @@ import { RequestError } from "./request-error.js";
 import type { RowScorer } from "./scorer.js";
 
 /** Predictions for the rows of a request, of which all could be scored. */
-export interface ScoredRows {
+export interface BatchedRows {
   readonly output: OutputRows;
   /** Where each row of the request is in the output. */
   readonly at: Int32Array;
@@ -19,7 +19,7 @@ export interface Batcher extends AsyncDisposable {
   /**
    * @param rows their numbers in the request @throws RequestError 503: too many wait, 504: deadline, 422: not scorable
    */
-  score(columns: ReadonlyMap<string, Column>, rows: readonly number[], deadline: Deadline): Promise<ScoredRows>;
+  score(columns: ReadonlyMap<string, Column>, rows: readonly number[], deadline: Deadline): Promise<BatchedRows>;
 }
 
 interface BatcherOptions {
@@ -33,7 +33,7 @@ interface Waiting {
   readonly columns: ReadonlyMap<string, Column>;
   readonly rows: readonly number[];
   readonly sinceMs: number;
-  readonly resolve: (scored: ScoredRows) => void;
+  readonly resolve: (scored: BatchedRows) => void;
   readonly reject: (error: unknown) => void;
 }
 
@@ -84,7 +84,7 @@ export function createBatcher({ scorer, batch, queue, nowMs }: BatcherOptions): 
         throw new RequestError(503, `${waitingRows} rows wait for the model`);
       }
       let entry: Waiting | undefined;
-      const scored = new Promise<ScoredRows>((resolve, reject) => {
+      const scored = new Promise<BatchedRows>((resolve, reject) => {
         entry = { columns, rows, sinceMs: nowMs(), resolve, reject };
         waiting.push(entry);
         waitingRows += rows.length;
@@ -142,7 +142,7 @@ function pieceOf({ columns }: RowScorer, requests: readonly Waiting[]): Piece {
 }
 
 /** The rows of a batch that are those of a request, from a row on. @throws RequestError 422 if some of them have no prediction */
-function rowsOf({ rows: output, rejects }: SpanOutput, from: number, rows: readonly number[]): ScoredRows {
+function rowsOf({ rows: output, rejects }: SpanOutput, from: number, rows: readonly number[]): BatchedRows {
   const numbers = asFixed(output.columns.find(({ name }) => name === rowNumberColumn.name)?.column as Column).data;
   const to = from + rows.length;
   const at = new Int32Array(rows.length).fill(-1);

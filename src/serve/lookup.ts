@@ -16,7 +16,7 @@ import type { OpenedJob } from "../flow/opened-job.js";
 import { scoredColumns } from "../models/binding/contract.js";
 import { JobError } from "../base/errors.js";
 import { mebibytes, storedShare } from "../base/memory-budget.js";
-import { rowsOf } from "../run/lifecycle/span-record.js";
+import { countSpans } from "../run/lifecycle/span-record.js";
 import type { Plan } from "../run/plan/plan.js";
 import { splitRunId } from "../run/plan/identity.js";
 import type { KeyedRows } from "../targets/target.js";
@@ -39,7 +39,7 @@ async function holdRows({ sink, memory }: OpenedJob, plan: Plan, key: readonly s
   const run = await sink.open(stored);
   const files = await run.read(key);
   const columns = scoredColumns(plan.contract);
-  const { output: rows } = rowsOf(run.spans);
+  const { output: rows } = countSpans(run.spans);
   const rowBytes = columns.reduce((sum, { type }) => sum + bytesPerValue(type), tableRowBytes);
   requireMemory(plan, rows * rowBytes, memory.storedBytes);
 

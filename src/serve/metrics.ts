@@ -1,13 +1,13 @@
 import { type Metric, metricText } from "../report/metrics.js";
 
 /** Where a prediction comes from. */
-export type Source = "batch" | "online" | "canary";
+export type PredictedBy = "batch" | "online" | "canary";
 
 /** What a server counts since it started. */
 export interface ServeMetrics {
   /** An answer to a request. */
   answered(route: string, status: number, seconds: number): void;
-  predicted(source: Source, rows: number): void;
+  predicted(source: PredictedBy, rows: number): void;
   /** A prediction of the challenger beside the one of the model of the run, for a column of numbers. */
   compared(column: string, difference: number): void;
   /** A look for a new run that failed, or a run that could not be loaded. */
@@ -29,7 +29,7 @@ const buckets = [0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1
 export function createServeMetrics(job: string): ServeMetrics {
   const latencies = new Map<string, { readonly counts: number[]; sum: number }>();
   const answers = new Map<string, number>();
-  const predictions: Record<Source, number> = { batch: 0, online: 0, canary: 0 };
+  const predictions: Record<PredictedBy, number> = { batch: 0, online: 0, canary: 0 };
   const differences = new Map<string, { count: number; sum: number }>();
   let failures = 0;
 

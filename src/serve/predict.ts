@@ -2,7 +2,7 @@ import { filterColumn } from "../columns/columns.js";
 import type { NamedColumn } from "../columns/types.js";
 import { rowNumberColumn } from "../models/binding/contract.js";
 import type { ServeSpec } from "../job/jobfile/serve-spec.js";
-import { fieldsOf, isRecord } from "../base/checks.js";
+import { fieldsOf, isRecord } from "../base/guards.js";
 import { messageOf } from "../base/errors.js";
 import type { Log } from "../flow/opened-job.js";
 import { sha256Of } from "../base/sha256.js";
@@ -11,10 +11,10 @@ import { jsonOf } from "../columns/value-text.js";
 import { awaitedLater } from "../base/promises.js";
 import type { Deadline } from "./deadline.js";
 import { membersOf } from "./lookup.js";
-import type { ServeMetrics, Source } from "./metrics.js";
+import type { ServeMetrics, PredictedBy } from "./metrics.js";
 import { RequestError, shownJson } from "./request-error.js";
-import { columnOfValues, columnsOfRows, valueAt } from "./served-columns.js";
-import type { ServedModel, ServedRun } from "./served-run.js";
+import { columnOfValues, columnsOfRows, valueAtPath } from "./served-columns.js";
+import type { LoadedModel, ServedRun } from "./served-run.js";
 
 type Row = Readonly<Record<string, unknown>>;
 
@@ -48,7 +48,7 @@ export async function predict(run: ServedRun, body: unknown, options: PredictOpt
   return `{"predictions":[${answers.join(",")}]}`;
 }
 
-function answerOf(source: Source, { members, runId, model }: FoundRow): string {
+function answerOf(source: PredictedBy, { members, runId, model }: FoundRow): string {
   const about = `"source":"${source}","run_id":${JSON.stringify(runId)},"model":${JSON.stringify(model)}`;
   return `{${members}${members === "" ? "" : ","}${about}}`;
 }
@@ -92,7 +92,7 @@ function compare(metrics: ServeMetrics, carried: ReadonlySet<string>, challenger
 /** The keys of the rows; none without `serve.key`. @throws RequestError 400 */
 function keysOf({ rowsByKey }: ServedRun, rows: readonly Row[]): NamedColumn[] {
   return (rowsByKey?.columns ?? []).map(({ name, type, path }) => {
-    const values = rows.map((row) => valueAt(row, path) ?? null);
+    const values = rows.map((row) => valueAtPath(row, path) ?? null);
     return { name, type, column: columnOfValues({ name, type }, values) };
   });
 }
@@ -137,7 +137,7 @@ async function lookedUp(
 }
 
 async function scoreRows(
-  { scorer, batcher, plan: { runId, model } }: ServedModel,
+  { scorer, batcher, plan: { runId, model } }: LoadedModel,
   rows: readonly Row[],
   wanted: readonly number[],
   deadline: Deadline,

@@ -1,7 +1,7 @@
-import { isRecord } from "../base/checks.js";
+import { isRecord } from "../base/guards.js";
 import { nullColumn } from "../columns/columns.js";
 import { encodeTexts } from "../columns/tensor.js";
-import { type Column, type ColumnType, layoutOf, type NamedColumn, showType } from "../columns/types.js";
+import { type Column, type ColumnType, layoutOfType, type NamedColumn, showType } from "../columns/types.js";
 import { allocate, type Values } from "../columns/values.js";
 import {
   boundColumns,
@@ -98,7 +98,7 @@ export function columnsOfRows(
     columns.map((column) => {
       const { name, path, type, isNeeded } = column;
       const values = wanted.map((row) => {
-        const value = valueAt(rows[row] ?? {}, path);
+        const value = valueAtPath(rows[row] ?? {}, path);
         if (value === undefined && isNeeded) {
           throw new RequestError(400, `row ${row} has no column \`${name}\`; a missing value is null`);
         }
@@ -110,7 +110,7 @@ export function columnsOfRows(
   );
 }
 
-export function valueAt(row: Readonly<Record<string, unknown>>, path: readonly string[]): unknown {
+export function valueAtPath(row: Readonly<Record<string, unknown>>, path: readonly string[]): unknown {
   return path.reduce<unknown>((holder, field) => {
     const isHolder = typeof holder === "object" && holder !== null && Object.hasOwn(holder, field);
     return isHolder ? (holder as Readonly<Record<string, unknown>>)[field] : holder === null ? null : undefined;
@@ -130,7 +130,7 @@ export function columnOfValues({ name, type }: Pick<NamedColumn, "name" | "type"
       );
     }
   };
-  const layout = layoutOf(type);
+  const layout = layoutOfType(type);
   const valid = values.includes(null) ? Uint8Array.from(values, (value) => (value === null ? 0 : 1)) : undefined;
   switch (layout.kind) {
     case "fixed": {
@@ -157,7 +157,7 @@ export function columnOfValues({ name, type }: Pick<NamedColumn, "name" | "type"
       const children = layout.fields.map((field) =>
         columnOfValues(
           { name, type: field.type },
-          rows.map((row) => valueAt(row, [field.name]) ?? null),
+          rows.map((row) => valueAtPath(row, [field.name]) ?? null),
         ),
       );
       return { kind: "struct", rowCount: values.length, children, valid };

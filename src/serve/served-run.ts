@@ -3,7 +3,7 @@ import type { Engine } from "../models/engine.js";
 import { JobError, messageOf, orError } from "../base/errors.js";
 import { openSecondJob, openSecondRun } from "../run/second-job.js";
 import { checkGolden } from "../run/checks.js";
-import { openPinnedModel, plannedModel } from "../run/found-model.js";
+import { openPinnedModel, plannedModel } from "../run/find-model.js";
 import type { Plan } from "../run/plan/plan.js";
 import { type Batcher, createBatcher } from "./batcher.js";
 import type { NamedColumn } from "../columns/types.js";
@@ -12,18 +12,18 @@ import type { KeyedRows } from "../targets/target.js";
 import { openScorer, type RowScorer } from "./scorer.js";
 
 /** A model with the bindings of a run, warm. */
-export interface ServedModel extends AsyncDisposable {
+export interface LoadedModel extends AsyncDisposable {
   readonly plan: Plan;
   readonly scorer: RowScorer;
   readonly batcher: Batcher;
 }
 
 /** A published run with all that answers for it. */
-export interface ServedRun extends ServedModel {
+export interface ServedRun extends LoadedModel {
   /** undefined: the spec has no `serve.key`. */
   readonly rowsByKey: RowsByKey | undefined;
   /** Answers for a share of the keys; undefined: the spec has no `serve.canary`, or the run no challenger. */
-  readonly canary: ServedModel | undefined;
+  readonly canary: LoadedModel | undefined;
   /** Does work with the run, which is not closed before the work ends. */
   use<T>(work: () => Promise<T>): Promise<T>;
 }
@@ -81,7 +81,7 @@ export async function openServedRun(opened: OpenedJob & AsyncDisposable, plan: P
 }
 
 /** Opens the challenger of a run. Without it, the model of the run answers for all keys. */
-async function openCanary(opened: OpenedJob, plan: Plan): Promise<ServedModel | undefined> {
+async function openCanary(opened: OpenedJob, plan: Plan): Promise<LoadedModel | undefined> {
   if (opened.job.spec.serve.canary === 0) {
     return undefined;
   }
@@ -113,7 +113,7 @@ async function openRowsByKey(opened: OpenedJob, plan: Plan): Promise<RowsByKey |
   return { columns, ...(await openKeyedRows(opened, plan, key)), waiting: 0 };
 }
 
-async function openServedModel(opened: OpenedJob, plan: Plan): Promise<ServedModel> {
+async function openServedModel(opened: OpenedJob, plan: Plan): Promise<LoadedModel> {
   const engine = await openPlannedEngine(opened, plan);
   try {
     await checkGolden(opened, { plan, engine });

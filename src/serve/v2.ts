@@ -1,15 +1,15 @@
 import { gatherColumn, nullColumn } from "../columns/columns.js";
 import { decodeTexts, elementCount, isTensorType, type Tensor, type TensorType } from "../columns/tensor.js";
 import type { Column, ColumnType, NamedColumn } from "../columns/types.js";
-import { datatypeOf, readMessage, tensorBytes } from "../models/served/v2.js";
-import { elementTexts, MalformedAnswer, UnfitValue } from "../models/served/protocol.js";
+import { datatypeOf, readV2Message, tensorBytes } from "../models/served/v2.js";
+import { elementTexts, MalformedAnswer, UnsendableValue } from "../models/served/protocol.js";
 import { predictedColumns } from "../models/binding/contract.js";
-import { fieldsOf } from "../base/checks.js";
+import { fieldsOf } from "../base/guards.js";
 import { BrokenTransfer } from "../base/http/http.js";
 import type { Deadline } from "./deadline.js";
 import { RequestError } from "./request-error.js";
 import { columnOfValues, type ServedColumn } from "./served-columns.js";
-import type { ServedModel, ServedRun } from "./served-run.js";
+import type { LoadedModel, ServedRun } from "./served-run.js";
 
 /* The Open Inference Protocol, version 2, over HTTP: a tensor is a column, and its first dimension are the rows. */
 
@@ -19,7 +19,7 @@ interface ColumnTensor {
 }
 
 /** What a model takes and gives. */
-export function metadataV2(job: string, { scorer: { columns, contract } }: ServedModel): object {
+export function metadataV2(job: string, { scorer: { columns, contract } }: LoadedModel): object {
   return {
     name: job,
     platform: "infer-batch",
@@ -108,11 +108,11 @@ export async function inferV2(
   };
 }
 
-function tensorsIn({ body, jsonLength }: V2Request): ReturnType<typeof readMessage> {
+function tensorsIn({ body, jsonLength }: V2Request): ReturnType<typeof readV2Message> {
   try {
-    return readMessage("inputs", jsonLength, body);
+    return readV2Message("inputs", jsonLength, body);
   } catch (error) {
-    if (error instanceof MalformedAnswer || error instanceof UnfitValue) {
+    if (error instanceof MalformedAnswer || error instanceof UnsendableValue) {
       throw new RequestError(400, `reading the request: ${error.message.slice(0, 300)}`);
     }
     if (error instanceof BrokenTransfer || error instanceof RangeError) {

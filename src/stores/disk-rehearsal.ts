@@ -19,7 +19,7 @@ export interface DiskPlan {
  * folders in it. Returns the checks that were not carried out, a line each.
  * @throws JobError PERMISSION, OUTPUT_FOREIGN
  */
-export async function rehearse({ folder, working, bytes, columns }: DiskPlan): Promise<readonly string[]> {
+export async function rehearseOnDisk({ folder, working, bytes, columns }: DiskPlan): Promise<readonly string[]> {
   return await atDisk(`checking ${folder}`, async () => {
     const existing = await nearestExisting(folder);
     await requireWritable(folder, existing);

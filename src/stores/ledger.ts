@@ -98,7 +98,7 @@ export function noteDocument(name: RunNote): DocumentKind<Note> {
 }
 
 /** An answer that was paid for, kept before the span of its row is committed. */
-export interface KeptAnswer {
+export interface LoggedAnswer {
   /** Hex SHA-256 of the whole request as it was sent, without headers. */
   readonly request: string;
   /** The answer as JSON text: the parts that are needed (content, finish reason, usage, model), never the prompt. */
@@ -113,20 +113,20 @@ export interface AnswerJournal {
    * Yields all answers that attempts of this run have kept, of all workers. If several attempts have paid for the same
    * request, all of their answers. Damaged records are left out.
    */
-  read(): AsyncIterable<KeptAnswer>;
+  read(): AsyncIterable<LoggedAnswer>;
   /**
    * Makes answers durable; resolves when they are. Calls never overlap. Called with none before anything is paid for: a
    * target that cannot keep answers says so then. @throws JobError DISK, OBJECT_STORE, DATABASE; PLAN_CHANGED, DISCARDED
    */
-  keep(answers: readonly KeptAnswer[]): Promise<void>;
+  keep(answers: readonly LoggedAnswer[]): Promise<void>;
 }
 
 /** Bytes of answers that are written, and read, at once. */
 const answersBytes = 4 * 1024 ** 2;
 
 /** Divides answers into groups of a bounded size, of one answer at least. */
-export function* answerGroups(answers: readonly KeptAnswer[]): Generator<readonly KeptAnswer[]> {
-  let group: KeptAnswer[] = [];
+export function* answerGroups(answers: readonly LoggedAnswer[]): Generator<readonly LoggedAnswer[]> {
+  let group: LoggedAnswer[] = [];
   let bytes = 0;
   for (const kept of answers) {
     const more = Buffer.byteLength(kept.answer);

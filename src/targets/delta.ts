@@ -5,10 +5,10 @@ import type { Plan } from "../run/plan/plan.js";
 import {
   actionsOf,
   type AddAction,
-  columnsOf,
+  columnsOfDelta,
   type DeltaState,
   deltaTypeOf,
-  fieldsOf,
+  fieldsOfSchema,
   readDeltaState,
   type SchemaField,
 } from "../sources/lake/delta.js";
@@ -20,7 +20,7 @@ import {
   type AddedFile,
   changedMeanwhile,
   type ColumnStatistics,
-  columnsOfRun,
+  lakeColumnsOf,
   fenceOf,
   integers,
   type LakeColumn,
@@ -28,7 +28,7 @@ import {
   markOf,
   notWritten,
   openLakeSink,
-  requireColumns,
+  requireLakeColumns,
   requirePartition,
   requireType,
   type RunMark,
@@ -82,7 +82,7 @@ export function openDeltaSink(options: LakeSinkOptions): Sink {
     retried: (work) => work(), // a store tells what it has created
     pinned: (_plan, state) => ({ version: state?.version ?? noVersion }),
     requiredColumns: ({ metaData }) =>
-      fieldsOf(metaData.schemaString).flatMap(({ name, nullable }) => (nullable === false ? [name] : [])),
+      fieldsOfSchema(metaData.schemaString).flatMap(({ name, nullable }) => (nullable === false ? [name] : [])),
     commit: (run, state, files) => nextVersion(options, { store, reader }, { run, state, files }),
   });
 }
@@ -133,7 +133,7 @@ function requireWritable(options: LakeSinkOptions, plan: Plan, state: DeltaState
         hint: "create it, or set output.delta.create to true",
       });
     }
-    newSchema(table, columnsOfRun(plan, partition));
+    newSchema(table, lakeColumnsOf(plan, partition));
     return;
   }
   const unknown = unknownIn(state, mode);
@@ -142,13 +142,13 @@ function requireWritable(options: LakeSinkOptions, plan: Plan, state: DeltaState
   }
   const { metaData } = state;
   requirePartition(options, "delta", metaData.partitionColumns);
-  const types = new Map(columnsOf(table, metaData).map(({ name, type }) => [name, type]));
-  const required = fieldsOf(metaData.schemaString).filter(
+  const types = new Map(columnsOfDelta(table, metaData).map(({ name, type }) => [name, type]));
+  const required = fieldsOfSchema(metaData.schemaString).filter(
     ({ nullable, metadata = {} }) => nullable === false || "CURRENT_DEFAULT" in metadata,
   );
-  requireColumns(
+  requireLakeColumns(
     table,
-    columnsOfRun(plan, partition),
+    lakeColumnsOf(plan, partition),
     types,
     required.map(({ name }) => name),
   );
@@ -160,7 +160,7 @@ function unknownIn({ protocol, metaData }: DeltaState, mode: LakeSinkOptions["mo
   }
   const settings = metaData.configuration ?? {};
   const { "delta.columnMapping.mode": mapping = "none" } = settings;
-  const column = fieldsOf(metaData.schemaString).find(({ metadata = {} }) =>
+  const column = fieldsOfSchema(metaData.schemaString).find(({ metadata = {} }) =>
     Object.keys(metadata).some((key) => refusedOfColumn.test(key)),
   );
   if (mode === "replace" && settings["delta.appendOnly"] === "true") {
@@ -292,7 +292,7 @@ function statisticsText(rows: number, columns: readonly ColumnStatistics[]): str
 }
 
 function creation({ table, partition }: LakeSinkOptions, plan: Plan, now: number): readonly object[] {
-  const fields = newSchema(table, columnsOfRun(plan, partition));
+  const fields = newSchema(table, lakeColumnsOf(plan, partition));
   const metaData = {
     id: randomUUID(),
     format: { provider: "parquet", options: {} },

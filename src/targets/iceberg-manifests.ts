@@ -350,7 +350,7 @@ interface RawEntry {
 }
 
 /** What is removed from a manifest. */
-export interface Removed {
+export interface RemovedFiles {
   /** The manifest anew, in which the files of the partition are removed ones. */
   readonly bytes: Buffer;
   readonly counts: Counts;
@@ -381,7 +381,7 @@ export function withoutPartition(
     snapshotId,
     unpack,
   }: { readonly bytes: Buffer; readonly snapshotId: bigint; readonly unpack: LakeReader["unpack"] },
-): Removed | undefined {
+): RemovedFiles | undefined {
   let row = manifest.first_row_id;
   const live = Array.from(avroRecords(bytes, unpack), (each) => each as unknown as RawEntry).flatMap((entry) => {
     if (entry.status === removed) {

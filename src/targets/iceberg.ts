@@ -9,12 +9,12 @@ import type { ColumnType } from "../columns/types.js";
 import { outputColumns } from "../models/binding/contract.js";
 import type { Plan } from "../run/plan/plan.js";
 import {
-  columnsOf,
+  columnsOfIceberg,
   entriesOf,
   type IcebergTable,
   nameInStore,
   openIcebergTable,
-  scalarTypes,
+  icebergTypes,
   type Snapshot,
   snapshotOf,
 } from "../sources/lake/iceberg.js";
@@ -30,20 +30,20 @@ import {
   manifestList,
   manifestOfAdded,
   readManifestList,
-  type Removed,
+  type RemovedFiles,
   withoutPartition,
 } from "./iceberg-manifests.js";
 import {
   type AddedFile,
   changedMeanwhile,
-  columnsOfRun,
+  lakeColumnsOf,
   fenceOf,
   type LakeColumn,
   type LakeSinkOptions,
   markOf,
   notWritten,
   openLakeSink,
-  requireColumns,
+  requireLakeColumns,
   requirePartition,
   requireType,
   type RunMark,
@@ -281,7 +281,7 @@ function requireWritable(options: IcebergSinkOptions, plan: Plan, state: State |
   );
 
   const types = new Map<string, ColumnType | undefined>(
-    columnsOf(state.table, meta["current-schema-id"]).columns.map(({ name, type }) => [name, type]),
+    columnsOfIceberg(state.table, meta["current-schema-id"]).columns.map(({ name, type }) => [name, type]),
   );
   for (const { name, type } of fieldsOf(state)) {
     if (!isWritten(type)) {
@@ -289,9 +289,9 @@ function requireWritable(options: IcebergSinkOptions, plan: Plan, state: State |
     }
   }
   const must = fieldsOf(state).filter((field) => field.required || "write-default" in field);
-  requireColumns(
+  requireLakeColumns(
     table,
-    columnsOfRun(plan, partition),
+    lakeColumnsOf(plan, partition),
     types,
     must.map(({ name }) => name),
   );
@@ -394,7 +394,7 @@ async function nextSnapshot(
     nextRow: BigInt(meta["next-row-id"]),
   };
   const before = await manifestsOf(state, reader);
-  const removals = new Map<ListedManifest, Removed>();
+  const removals = new Map<ListedManifest, RemovedFiles>();
   if (mode === "replace") {
     await requireUnchanged(options, plan, state, facts);
     await mapBounded(before, readsAtOnce, async (manifest) => {
@@ -574,7 +574,7 @@ function sum(numbers: readonly (number | bigint)[]): bigint {
 function summaryOf(
   head: Snapshot | undefined,
   files: readonly AddedFile[],
-  removed: Removed["files"],
+  removed: RemovedFiles["files"],
 ): Readonly<Record<string, string>> {
   const data = removed.filter(({ content }) => (content ?? 0) === 0);
   const changes = {
@@ -619,7 +619,7 @@ function newSchema({ table, partition }: LakeSinkOptions, plan: Plan): NewSchema
     last += 1;
     return last;
   };
-  const fields = columnsOfRun(plan, partition).map((column: LakeColumn) => {
+  const fields = lakeColumnsOf(plan, partition).map((column: LakeColumn) => {
     const id = next();
     const type = icebergTypeOf(column.type, next);
     requireType(type, table, column, "iceberg");
@@ -631,7 +631,7 @@ function newSchema({ table, partition }: LakeSinkOptions, plan: Plan): NewSchema
 /** undefined: a new table cannot have it. */
 function icebergTypeOf(type: ColumnType, next: () => number): unknown {
   if (typeof type === "string") {
-    const name = Object.keys(scalarTypes).find((each) => scalarTypes[each] === type);
+    const name = Object.keys(icebergTypes).find((each) => icebergTypes[each] === type);
     return name === "timestamp_ns" ? undefined : name; // it asks for version 3
   }
   if (type.kind === "decimal") {

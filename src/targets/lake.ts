@@ -1,9 +1,10 @@
+import { quoteText } from "../base/sql.js";
 import { JobError } from "../base/errors.js";
 import { mapBounded } from "../base/promises.js";
 import { sha256Of } from "../base/sha256.js";
 import { type ColumnType, showType } from "../columns/types.js";
 import type { DuckDBConnection } from "../duckdb/instance.js";
-import { quotePaths, quoteText } from "../duckdb/sql.js";
+import { quotePaths } from "../duckdb/sql.js";
 import { runParam } from "../job/jobfile/job-spec.js";
 import { outputColumns } from "../models/binding/contract.js";
 import { isCalendarDate, numberedRunId, runIdOf, splitRunId } from "../run/plan/identity.js";
@@ -30,7 +31,7 @@ export interface LakeSinkOptions extends Omit<ParquetSinkOptions, keyof BeyondFo
 }
 
 /** A format of tables. State: what a table is at one moment. */
-export interface LakeFormat<State> extends Pick<BeyondFolder, "columnIds"> {
+export interface LakeKind<State> extends Pick<BeyondFolder, "columnIds"> {
   /** The key of the spec, below `output`. */
   readonly kind: "delta" | "iceberg";
   /** The store of the table's files, and the folder of those with rows. */
@@ -96,7 +97,7 @@ const triesLimit = 1000;
  *
  * The copies are the table's, whose writers may rewrite and remove them.
  */
-export function openLakeSink<State>(options: LakeSinkOptions, format: LakeFormat<State>): Sink {
+export function openLakeSink<State>(options: LakeSinkOptions, format: LakeKind<State>): Sink {
   const { table, uri, mode, partition } = options;
   const sink = openParquetSink({
     ...options,
@@ -171,7 +172,7 @@ function addedBefore(code: "USAGE" | "PLAN_CHANGED", table: string, runId: strin
 /** By one commit; does nothing where they are there. */
 async function addRows<State>(
   { table, mode, allowDuplicates }: LakeSinkOptions,
-  format: LakeFormat<State>,
+  format: LakeKind<State>,
   run: RunFolder,
   parts: readonly ManifestPart[],
 ): Promise<void> {
@@ -235,7 +236,7 @@ export interface LakeColumn {
 }
 
 /** The columns of a run in a table: those of the output, and those of its partition. */
-export function columnsOfRun(plan: Plan, partition: LakeSinkOptions["partition"]): readonly LakeColumn[] {
+export function lakeColumnsOf(plan: Plan, partition: LakeSinkOptions["partition"]): readonly LakeColumn[] {
   return outputColumns(plan.contract).concat(partitionColumns(partition));
 }
 
@@ -255,7 +256,7 @@ export function notWritten(table: string, feature: string): JobError {
 /** @throws JobError USAGE where the table is not partitioned as the spec says */
 export function requirePartition(
   { table, partition }: LakeSinkOptions,
-  kind: LakeFormat<unknown>["kind"],
+  kind: LakeKind<unknown>["kind"],
   theirs: readonly string[],
 ): void {
   const ours = Object.keys(partition);
@@ -272,7 +273,7 @@ export function requirePartition(
  * @param required columns of the table that each row must have
  * @throws JobError CONTRACT where the columns of the output are not those of the table
  */
-export function requireColumns(
+export function requireLakeColumns(
   table: string,
   columns: readonly LakeColumn[],
   types: ReadonlyMap<string, ColumnType | undefined>,
@@ -302,7 +303,7 @@ export function requireColumns(
 }
 
 /** @throws JobError CONTRACT for a type that a new table cannot have */
-export function requireType(type: unknown, table: string, column: LakeColumn, kind: LakeFormat<unknown>["kind"]): void {
+export function requireType(type: unknown, table: string, column: LakeColumn, kind: LakeKind<unknown>["kind"]): void {
   if (type === undefined) {
     throw new JobError(
       "CONTRACT",
@@ -378,7 +379,7 @@ async function addedFiles(run: RunFolder, parts: readonly ManifestPart[]): Promi
 }
 
 async function copyParts(
-  { store, folder }: LakeFormat<unknown>["files"],
+  { store, folder }: LakeKind<unknown>["files"],
   from: string,
   files: readonly AddedFile[],
 ): Promise<void> {

@@ -4,7 +4,7 @@ import type { PinnedRun } from "#src/run/plan/plan.js";
 import { runProfileText } from "#src/run/lifecycle/profile-text.js";
 import type { PublishedRun } from "#src/run/lifecycle/published-run.js";
 import { columnStats } from "#src/report/column-stats.js";
-import { runStats } from "#src/run/state.js";
+import { runStats } from "#src/run/status.js";
 import { runHere } from "../support/cli.js";
 import { scratch } from "../support/job.js";
 import { fewRows, lastJson, nightlyJob } from "../support/nights.js";

@@ -1,7 +1,14 @@
 import * as fc from "fast-check";
 import { describe, expect, test } from "vitest";
 import { rowsWithin, takeRows } from "#src/columns/columns.js";
-import { bytesPerValue, type Column, type ColumnType, layoutOf, scalarTypes, showType } from "#src/columns/types.js";
+import {
+  bytesPerValue,
+  type Column,
+  type ColumnType,
+  layoutOfType,
+  scalarTypes,
+  showType,
+} from "#src/columns/types.js";
 import { allocate, bytesPerElement, copyValues, type ElementType, isElementType, viewOf } from "#src/columns/values.js";
 
 const elementTypes: readonly ElementType[] = [
@@ -49,7 +56,7 @@ describe.each(elementTypes)("%s", (type) => {
   test("is an element type and a column type, and is stored as itself", () => {
     expect(isElementType(type)).toBe(true);
     expect(scalarTypes).toContain(type);
-    expect(layoutOf(type)).toEqual({ kind: "fixed", element: type, elementsPerValue: 1 });
+    expect(layoutOfType(type)).toEqual({ kind: "fixed", element: type, elementsPerValue: 1 });
     expect(bytesPerValue(type)).toBe(bytesPerElement(type));
   });
 });
@@ -85,7 +92,7 @@ test.each([
   "a decimal of %i digits lies in the smallest integer that holds it",
   (precision, element, elementsPerValue) => {
     const type: ColumnType = { kind: "decimal", precision, scale: 0 };
-    expect(layoutOf(type)).toEqual({ kind: "fixed", element, elementsPerValue });
+    expect(layoutOfType(type)).toEqual({ kind: "fixed", element, elementsPerValue });
     expect(bytesPerValue(type)).toBe(bytesPerElement(element) * elementsPerValue);
   },
 );

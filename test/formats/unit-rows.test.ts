@@ -4,7 +4,7 @@ import { cutRows, decodingThreads, unitRows } from "#src/formats/unit-sizes.js";
 import type { Contract, PassthroughBinding } from "#src/models/binding/contract.js";
 import { emptyContract, matrixBinding, ref } from "../support/batches.js";
 import { join } from "node:path";
-import { readFooter } from "#src/formats/parquet/footer.js";
+import { readParquetFooter } from "#src/formats/parquet/footer.js";
 import { withTextSizes } from "#src/formats/parquet/long-values.js";
 import { scratchFolder } from "../support/job.js";
 import { writeRows } from "../support/parquet.js";
@@ -96,7 +96,7 @@ async function sizesOf(body: string, options: string): Promise<(number | undefin
     rowEnd: rows,
     projection: { ...emptyContract, passthrough },
   };
-  const footer = await withTextSizes(await readFooter({ path }), slice);
+  const footer = await withTextSizes(await readParquetFooter({ path }), slice);
   return footer.rowGroups.flatMap(({ chunks }) => chunks.map(({ unencodedBytes }) => unencodedBytes));
 }
 

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { expect, test } from "vitest";
 import type { JobSpec } from "#src/job/jobfile/job-spec.js";
 import type { Contract } from "#src/models/binding/contract.js";
-import { requireColumns } from "#src/run/checks.js";
+import { requireCheckedColumns } from "#src/run/checks.js";
 import { type CliResult, expectEnd, runHere } from "../support/cli.js";
 import { textRows } from "../support/expressions.js";
 import { identity, smallJob } from "../support/faulty.js";
@@ -24,7 +24,7 @@ const contract = {
 
 const requireLimit = (outputs: object) => (): void => {
   const spec = { checks: { outputs }, output: {} } as unknown as JobSpec;
-  requireColumns({ spec, where: (path) => path.join(".") }, contract);
+  requireCheckedColumns({ spec, where: (path) => path.join(".") }, contract);
 };
 
 test("a limit for a column that comes after those that are profiled is refused, and says so", () => {
@@ -42,7 +42,7 @@ test("values that a column of whole numbers or booleans can never have are refus
     (column: string, ...values: string[]) =>
     (): void => {
       const spec = { checks: { outputs: { [column]: { in: values } } }, output: {} } as unknown as JobSpec;
-      requireColumns({ spec, where: (path) => path.join(".") }, { ...contract, outputs } as unknown as Contract);
+      requireCheckedColumns({ spec, where: (path) => path.join(".") }, { ...contract, outputs } as unknown as Contract);
     };
   expect(limited("label", "1", "late")).not.toThrow();
   expect(limited("class", "1", "-2")).not.toThrow();
@@ -70,7 +70,7 @@ const requireKey = (name: string) => (): void => {
     column,
     source: { name: column, type: "int64" },
   }));
-  requireColumns({ spec, where: (path) => path.join(".") }, { outputs: [], passthrough } as unknown as Contract);
+  requireCheckedColumns({ spec, where: (path) => path.join(".") }, { outputs: [], passthrough } as unknown as Contract);
 };
 
 test("a name that is the beginning of one column's only is taken for it", () => {

@@ -1,7 +1,7 @@
 import { chmod, mkdir, readdir, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { rehearse } from "#src/stores/disk-rehearsal.js";
+import { rehearseOnDisk } from "#src/stores/disk-rehearsal.js";
 import { expectEnd, runCli, runHere } from "../support/cli.js";
 import { scratch, writeSpec } from "../support/job.js";
 import { partNames } from "../support/output.js";
@@ -50,7 +50,7 @@ describe("plan with an output in files", () => {
 
   test("a disk with less space than the predictions may take is named", async () => {
     const rehearsed = (bytes: number): Promise<readonly string[]> =>
-      rehearse({ folder: join(scratch.path, "a/out"), working: [], bytes, columns: 2 });
+      rehearseOnDisk({ folder: join(scratch.path, "a/out"), working: [], bytes, columns: 2 });
     expect(await rehearsed(100)).toHaveLength(1);
     expect((await rehearsed(1e16))[0]).toMatch(/^whether the predictions fit: .* free, and 2 columns may take /);
   });

@@ -13,7 +13,7 @@ import { useS3 } from "../support/s3.js";
 import { credentials } from "../support/s3-server.mjs";
 import { type S3SourceSetup, storeAt } from "../support/s3-source.js";
 import { until } from "../support/waiting.js";
-import { classify } from "#src/stores/objects/s3.js";
+import { classifyS3 } from "#src/stores/objects/s3.js";
 
 const s3 = useS3();
 
@@ -314,7 +314,7 @@ s3.describe("temporary credentials for S3", () => {
   });
 });
 
-const call = { act: "listing s3://lake/in/", action: "list" } as Parameters<typeof classify>[1];
+const call = { act: "listing s3://lake/in/", action: "list" } as Parameters<typeof classifyS3>[1];
 
 const socketError = (code: string): Error => Object.assign(new Error("what Node says"), { code });
 
@@ -323,12 +323,12 @@ test.each([
   ["ERR_SSL_WRONG_VERSION_NUMBER", /does not speak TLS/],
   ["DEPTH_ZERO_SELF_SIGNED_CERT", /certificate is not trusted/],
 ])("a TLS handshake with a store that fails with %s is permanent", (code, message) => {
-  expect(classify(socketError(code), call)).toMatchObject({
+  expect(classifyS3(socketError(code), call)).toMatchObject({
     kind: "permanent",
     error: { code: "PERMISSION", message: expect.stringMatching(message) as string },
   });
 });
 
 test("an error of a store's connection that is not known is a bug", () => {
-  expect(classify(socketError("ERR_INVALID_ARG_TYPE"), call)).toEqual({ kind: "bug" });
+  expect(classifyS3(socketError("ERR_INVALID_ARG_TYPE"), call)).toEqual({ kind: "bug" });
 });

@@ -2,7 +2,7 @@ import { expect, test } from "vitest";
 import { silentLog } from "#src/flow/opened-job.js";
 import { openLoaded } from "#src/job/open.js";
 import { readSpec } from "#src/job/reading.js";
-import { serve as serveSpec } from "#src/job/jobfile/serve-spec.js";
+import { serveSchema as serveSpec } from "#src/job/jobfile/serve-spec.js";
 import { everyRun } from "#src/run/lifecycle/recorded-run.js";
 import { serve } from "#src/serve/serve.js";
 import { expectEnd, runHere } from "../support/cli.js";

@@ -1,10 +1,10 @@
 import { expect, test } from "vitest";
-import { serve as serveSpec } from "#src/job/jobfile/serve-spec.js";
+import { serveSchema as serveSpec } from "#src/job/jobfile/serve-spec.js";
 import { deadlineIn } from "#src/serve/deadline.js";
 import { createServeMetrics } from "#src/serve/metrics.js";
 import { predict } from "#src/serve/predict.js";
 import { columnOfValues } from "#src/serve/served-columns.js";
-import type { ServedModel, ServedRun } from "#src/serve/served-run.js";
+import type { LoadedModel, ServedRun } from "#src/serve/served-run.js";
 
 const spec = serveSpec.parse({ key: ["id"], canary: "100%" });
 const plan = { runId: "small-0123456789ab", model: { sha256: "ab" }, contract: { passthrough: [] } };
@@ -12,7 +12,7 @@ const canary = {
   plan,
   scorer: { columns: [] },
   batcher: { score: () => Promise.reject(new Error("the device is gone")) },
-} as unknown as ServedModel;
+} as unknown as LoadedModel;
 const found = { members: '"id":1,"score":0.5', runId: plan.runId, model: "ab" };
 
 async function ask(lookUp: () => Promise<unknown>): Promise<{ readonly text: string; readonly warnings: string[] }> {

@@ -2,7 +2,7 @@ import { createHash } from "node:crypto";
 import { describe, expect } from "vitest";
 import { numberedRunId } from "#src/run/plan/identity.js";
 import type { Plan } from "#src/run/plan/plan.js";
-import { type AnswerJournal, decisionDocument, type KeptAnswer, verdictDocument } from "#src/stores/ledger.js";
+import { type AnswerJournal, decisionDocument, type LoggedAnswer, verdictDocument } from "#src/stores/ledger.js";
 import type { Sink } from "#src/targets/target.js";
 import { pruneAt } from "./prune-contract.js";
 import { type SinkWorld, testsOf } from "./sink-contract.js";
@@ -11,21 +11,21 @@ import { begun, collect, commitSpans, planFor } from "./sinks.js";
 import { commitProfiled } from "./staging-contract.js";
 import { decisionOf, stagedPlan, verdictOf } from "./staged-plans.js";
 
-export function answerOf(n: number, content = `answer ${n}`): KeptAnswer {
+export function answerOf(n: number, content = `answer ${n}`): LoggedAnswer {
   const request = createHash("sha256").update(`request ${n}`).digest("hex");
   return { request, answer: JSON.stringify({ n, content, finish_reason: "stop", prompt_tokens: 12 }) };
 }
 
-export const answersOf = (...numbers: readonly number[]): KeptAnswer[] => numbers.map((n) => answerOf(n));
+export const answersOf = (...numbers: readonly number[]): LoggedAnswer[] => numbers.map((n) => answerOf(n));
 
 const upTo = (end: number): number[] => Array.from({ length: end }, (_, n) => n);
 
-export async function answersIn(journal: Pick<AnswerJournal, "read">): Promise<KeptAnswer[]> {
+export async function answersIn(journal: Pick<AnswerJournal, "read">): Promise<LoggedAnswer[]> {
   const all = new Map((await collect(journal.read())).map(({ request, answer }) => [request, answer]));
   return inOrder([...all].map(([request, answer]) => ({ request, answer })));
 }
 
-export const inOrder = (answers: readonly KeptAnswer[]): KeptAnswer[] =>
+export const inOrder = (answers: readonly LoggedAnswer[]): LoggedAnswer[] =>
   answers.toSorted((one, other) => (one.request < other.request ? -1 : 1));
 
 async function journalOf(sink: Sink, plan: Plan) {
@@ -34,7 +34,7 @@ async function journalOf(sink: Sink, plan: Plan) {
 }
 
 /** What another attempt of the run reads. */
-async function readAnew(world: SinkWorld, plan: Plan): Promise<KeptAnswer[]> {
+async function readAnew(world: SinkWorld, plan: Plan): Promise<LoggedAnswer[]> {
   await using sink = await world.open();
   const { run, journal } = await journalOf(sink, plan);
   const answers = await answersIn(journal);

@@ -6,7 +6,7 @@ import { numberedRunId, splitRunId } from "#src/run/plan/identity.js";
 import { parsePlan, planToText } from "#src/run/plan/parse-plan.js";
 import type { Plan, RunId } from "#src/run/plan/plan.js";
 import { spanCount } from "#src/run/plan/spans.js";
-import { type AttemptFacts, type RowsOfRun, type SpanRecord, rowsOf } from "#src/run/lifecycle/span-record.js";
+import { type AttemptFacts, type RowsOfRun, type SpanRecord, countSpans } from "#src/run/lifecycle/span-record.js";
 import {
   type Decision,
   type RunState,
@@ -25,7 +25,7 @@ import {
   recordedRun,
   recordedSpending,
 } from "#src/run/lifecycle/recorded-run.js";
-import type { KeptAnswer } from "#src/stores/ledger.js";
+import type { LoggedAnswer } from "#src/stores/ledger.js";
 import type { AttemptJson, RunSink, RunWriter, Sink, StoredPlan } from "#src/targets/target.js";
 import { JobError } from "#src/base/errors.js";
 import { sha256Of } from "#src/base/sha256.js";
@@ -41,7 +41,7 @@ interface StoredRun {
   readonly runId: RunId;
   readonly stored: StoredPlan;
   readonly spans: Map<number, CommittedSpan>;
-  readonly answers: KeptAnswer[];
+  readonly answers: LoggedAnswer[];
   /** The last step of a run. Of a run that was replaced it stays, without spans. */
   published?: {
     readonly at: string;
@@ -202,7 +202,7 @@ export function memoryTarget() {
       if (stored.plan.staged) {
         requireApproved(decision, runId);
       }
-      const rows = rowsOf(spans);
+      const rows = countSpans(spans);
       const profile = runProfileText(runProfileOf(stored.plan, { profile: mergedProfile(spans), ...rows, decision }));
       run.published = { at: new Date().toISOString(), rows, profile, decision, attempt };
     }
@@ -273,7 +273,7 @@ export function memoryTarget() {
     if (last !== undefined && last.runId !== latest && last.stored.pruned?.tombstone !== pruning.tombstone) {
       return { kind: "retained", why: `run ${last.runId} was planned meanwhile` };
     }
-    const rejects = over.reduce((sum, { spans }) => sum + rowsOf(spans).rejected, 0);
+    const rejects = over.reduce((sum, { spans }) => sum + countSpans(spans).rejected, 0);
     if (!dryRun) {
       const { tombstone: runId, plan } = pruning;
       runs.set(runId, { runId, stored: { plan, planId: "", pruned: pruning }, spans: new Map(), answers: [] });

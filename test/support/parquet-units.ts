@@ -3,8 +3,8 @@ import { createColumnBuilder } from "#src/columns/columns.js";
 import type { Column, FixedColumn, SourceColumn } from "#src/columns/types.js";
 import { elementOf } from "#src/columns/values.js";
 import { openParquetDecoder } from "#src/formats/parquet/decoder.js";
-import { readFooter } from "#src/formats/parquet/footer.js";
-import { plainColumns, type StoredColumn } from "#src/formats/parquet/pages/storage.js";
+import { readParquetFooter } from "#src/formats/parquet/footer.js";
+import { plainColumns, type ChunkColumn } from "#src/formats/parquet/pages/storage.js";
 import { type ParquetUnit, parquetUnits, openParquetUnitReader } from "#src/formats/parquet/units.js";
 import type { Decoder, SliceRequest } from "#src/formats/format.js";
 import type { Projection } from "#src/models/binding/contract.js";
@@ -18,7 +18,7 @@ export type Shown = Readonly<Record<string, readonly (string | null)[]>>;
 export type RowBounds = readonly [from: number, to: number];
 
 /** A chunk of DOUBLE values that may be NULL, not packed by any codec. */
-export function doubleChunk(bytes: number, rows: number): StoredColumn {
+export function doubleChunk(bytes: number, rows: number): ChunkColumn {
   return {
     name: "x",
     type: "float64",
@@ -46,7 +46,7 @@ export function carryAll(columns: readonly Pick<SourceColumn, "name" | "type">[]
 
 /** The slice with all columns of a file whose types are read without DuckDB; undefined: there are none. */
 export async function wholeSlice(path: string, bounds?: RowBounds): Promise<SliceRequest | undefined> {
-  const { leaves, rows } = await readFooter({ path });
+  const { leaves, rows } = await readParquetFooter({ path });
   const columns = leaves.flatMap((leaf) => plainColumns([leaf]) ?? []);
   const [rowStart, rowEnd] = bounds ?? [0, rows];
   const file = { path, name: path };
@@ -60,7 +60,7 @@ export async function wholeSlice(path: string, bounds?: RowBounds): Promise<Slic
  * anywhere, and read by two readers. @throws where it is left in the middle
  */
 export async function readUnits(slice: SliceRequest, random?: () => number): Promise<Shown | undefined> {
-  const units = parquetUnits(await readFooter(slice.file), slice, { limits: plenty });
+  const units = parquetUnits(await readParquetFooter(slice.file), slice, { limits: plenty });
   if (units === undefined) {
     return undefined;
   }

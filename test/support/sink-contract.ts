@@ -6,7 +6,7 @@ import type { RunSink, Sink } from "#src/targets/target.js";
 import { readFiles } from "./parquet.js";
 import { alone, beginRun } from "./sink-drive.js";
 import { begun, carryOut, collect, commitSpans, idsOf, outputOf, planFor, rejectOf, whole } from "./sinks.js";
-import { rowsOf } from "#src/run/lifecycle/span-record.js";
+import { countSpans } from "#src/run/lifecycle/span-record.js";
 
 /** A target of its own, and what a reader finds there. */
 export interface SinkWorld extends AsyncDisposable {
@@ -169,7 +169,7 @@ export function contractOf(name: string, worldOf: () => Promise<SinkWorld>): voi
       await run.finish();
 
       const again = await world.sink.open(stored);
-      expect(rowsOf(again.spans).rejected).toBe(7);
+      expect(countSpans(again.spans).rejected).toBe(7);
       const rejects = await collect(again.rejects());
       expect(rejects.map(({ row }) => row)).toEqual([8, 9, 20, 21, 22, 23, 24]);
       expect(rejects[1]).toEqual({ ...rejectOf(9), value: "a ' \" \\ \n ä 日" });
@@ -184,7 +184,7 @@ export function contractOf(name: string, worldOf: () => Promise<SinkWorld>): voi
       expect(await run.commit(second, { ...whole(outputOf([])), filtered: 10 })).toBe("committed");
       await expect(run.commit(third, { ...whole(outputOf(idsOf(third))), filtered: 1 })).rejects.toThrow();
       const again = await world.sink.open(stored);
-      expect([committedIn(again), rowsOf(again.spans).rejected]).toEqual([[0, 1], 1]);
+      expect([committedIn(again), countSpans(again.spans).rejected]).toEqual([[0, 1], 1]);
       await run.commit(third, whole(outputOf(idsOf(third))));
       await run.finish();
       expect(await world.ids()).toEqual([...upTo(6), ...idsOf(third)]);
@@ -198,11 +198,11 @@ export function contractOf(name: string, worldOf: () => Promise<SinkWorld>): voi
       const [first, middle, last] = [0, 1, 2].map((index) => spanAt(stored.plan, index)) as [never, never, never];
       await run.commit(first, whole(outputOf(idsOf(first).slice(1)), [rejectOf(0)]));
       await beside.run.commit(last, { ...whole(outputOf(idsOf(last))), batchSize: 7 });
-      expect([committedIn(run), rowsOf(run.spans).rejected]).toEqual([[0], 1]);
-      expect([committedIn(beside.run), rowsOf(beside.run.spans).rejected]).toEqual([[2], 0]);
+      expect([committedIn(run), countSpans(run.spans).rejected]).toEqual([[0], 1]);
+      expect([committedIn(beside.run), countSpans(beside.run.spans).rejected]).toEqual([[2], 0]);
 
       await beside.run.refresh();
-      expect([committedIn(beside.run), rowsOf(beside.run.spans).rejected]).toEqual([[0, 2], 1]);
+      expect([committedIn(beside.run), countSpans(beside.run.spans).rejected]).toEqual([[0, 2], 1]);
       expect(await run.commit(last, whole(outputOf(idsOf(last))))).toBe("adopted");
       expect(committedIn(run)).toEqual([0, 2]);
       for (const { spans } of [run, beside.run, await world.sink.open(stored)]) {

@@ -5,7 +5,7 @@ import {
   isWorkedOn,
   lastFailure,
   recordBegun,
-  recordedSpending,
+  readSpending,
   recordFailure,
   recordSpending,
   timeOfNote,
@@ -27,7 +27,7 @@ export function toldAt(sink: Pick<Sink, "ledger">, runId: RunId, writer = "w") {
     lastFailure: () => lastFailure(target, runId),
     isWorkedOn: () => isWorkedOn(target, attempt, runId),
     spent: (spending: RecordedSpending) => recordSpending(target, runId, spending),
-    spending: () => recordedSpending(target, runId),
+    spending: () => readSpending(target, runId),
     verdict: () => target.ledger.read(runId, verdictDocument),
   };
 }

@@ -1,7 +1,7 @@
 import { expect, test } from "vitest";
 import { openJob } from "#src/job/open.js";
 import { approveRun } from "#src/run/decide.js";
-import { runHistory, rejectedRows, runState } from "#src/run/state.js";
+import { runHistory, rejectedRows, runState } from "#src/run/status.js";
 import { runJob } from "#src/run/run.js";
 import type { OpenedJob } from "#src/flow/opened-job.js";
 import { scratch, writeSpec } from "../support/job.js";

@@ -1,5 +1,5 @@
 import { numberTexts } from "../../columns/numbered-texts.js";
-import { rowsOf } from "../../columns/columns.js";
+import { rowCountOf } from "../../columns/columns.js";
 import {
   type BytesColumn,
   type Column,
@@ -100,7 +100,7 @@ export function profileKind({ type, isKey = false }: Pick<ColumnToProfile, "type
 
 /** The profile of all rows of a column. @param bins the most bins of its histogram */
 export function profileColumn(about: ColumnToProfile, column: Column, bins: number): ColumnProfile {
-  const counts = { type: showType(about.type), rows: rowsOf(column), nulls: nullsOf(column) };
+  const counts = { type: showType(about.type), rows: rowCountOf(column), nulls: nullsOf(column) };
   const kind = profileKind(about);
   if (kind === "numbers") {
     const read = numbersOfType(about.type) as ReadNumbers;
@@ -124,7 +124,7 @@ function nullsOf({ valid }: Column): number {
 
 function readBlocks(column: FixedColumn, read: ReadNumbers): NextNumbers {
   const { valid } = column;
-  const rows = rowsOf(column);
+  const rows = rowCountOf(column);
   let at = 0;
   return (block) => {
     let count = 0;

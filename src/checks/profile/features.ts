@@ -1,4 +1,4 @@
-import { createColumnBuilder, gatherColumn, rowsOf } from "../../columns/columns.js";
+import { createColumnBuilder, gatherColumn, rowCountOf } from "../../columns/columns.js";
 import type { Column, ColumnType, DecodedInput, FixedColumn, Matrix } from "../../columns/types.js";
 import { allocate, copyValues, elementOf } from "../../columns/values.js";
 import { assertNever } from "../../base/errors.js";
@@ -228,7 +228,7 @@ export function createFeatureRows({ columns, bins }: FeaturePlan): FeatureRows {
     }
     const builder = createColumnBuilder(type, 0);
     for (const piece of pieces.filter((each) => !isMatrix(each))) {
-      builder.append(piece, 0, rowsOf(piece));
+      builder.append(piece, 0, rowCountOf(piece));
     }
     return [input, builder.finish()];
   };

@@ -7,7 +7,7 @@ import { loopsWithMemory } from "../../columns/loops/vectors.js";
 import type { Column, NamedColumn } from "../../columns/types.js";
 import { type Histogram, BinTable, keyOfBytes, keyOfNumber, mixHash, mostBins, tableSlots } from "./histogram.js";
 import { profileLoopsCode } from "./profile-loops-code.js";
-import { rowsOf } from "../../columns/columns.js";
+import { rowCountOf } from "../../columns/columns.js";
 
 /** Numbers, or rows, of a block. */
 export const blockValues = 2048;
@@ -209,7 +209,7 @@ function putWords(words: Int32Array, column: Column, from: number, rows: number)
       data.BYTES_PER_ELEMENT < 4
         ? (data as Int8Array)
         : new Int32Array(data.buffer, data.byteOffset, data.byteLength / 4);
-    width = source.length / rowsOf(column);
+    width = source.length / rowCountOf(column);
     words.set(source.subarray(from * width, (from + rows) * width));
   } else if (column.kind === "bytes") {
     const { bytes, offsets } = column;

@@ -5,7 +5,7 @@ import { type JobOptions, readSpec } from "../../job/reading.js";
 import { roleOf, timesLimit } from "../../checks/check.js";
 import { checkOf } from "../../checks/checks.js";
 import { fitTable } from "../../report/table.js";
-import { type JudgedNights, judgeNights } from "../../run/state.js";
+import { type JudgedNights, judgeNights } from "../../run/status.js";
 
 export const checksCommand: CommandLine = {
   flags: { ...paramFlag, "--last <count>": ["Number of runs to judge", countOf(1000), 60], ...jsonFlag },

@@ -17,7 +17,7 @@ import { agreementTables, comparedFields } from "../../report/agreement.js";
 import { showBytes, showCount, count } from "../../base/shown-numbers.js";
 import { fitTable } from "../../report/table.js";
 import { type ComparedModel, type Comparison, compareModels } from "../../run/compare.js";
-import { openPinnedModel, openTokenizers } from "../../run/found-model.js";
+import { openPinnedModel, openTokenizers } from "../../run/find-model.js";
 import type { ModelFile } from "../../models/places/place.js";
 import type { OpenedJob } from "../../flow/opened-job.js";
 import { isObjectUri, modelUriProblem, objectUriProblem } from "../../job/jobfile/uri.js";

@@ -1,3 +1,4 @@
+import { quoteName } from "../../base/sql.js";
 import { type CommandLine, collect, paramFlag, jsonFlag, type CommandAnswer } from "../flags.js";
 import { count } from "../../base/shown-numbers.js";
 import { readFile } from "node:fs/promises";
@@ -7,7 +8,7 @@ import { usableCores } from "../../job/machine.js";
 import { type JobOptions, type LoadWith, fileError, readSpec, readSpecOnce } from "../../job/reading.js";
 import { openDuckDb } from "../../duckdb/instance.js";
 import { type KeyColumn, keyedRows, keyedTexts, loadKeys, rowsWithout } from "../../duckdb/key-match.js";
-import { firstLine, quoteName, quotePath } from "../../duckdb/sql.js";
+import { firstLine, quotePath } from "../../duckdb/sql.js";
 import { paramTexts } from "../../run/plan/identity.js";
 import type { KeyList } from "../../run/lifecycle/erasure.js";
 import { table } from "../../report/table.js";

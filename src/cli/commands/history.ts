@@ -16,7 +16,7 @@ import { resultLines, warningsText } from "../../run/lifecycle/verdict-text.js";
 import { spentText } from "../../report/report.js";
 import { rounded, showCount, showShortDuration, count } from "../../base/shown-numbers.js";
 import { fitTable, sameValueFirst } from "../../report/table.js";
-import { type History, runHistory } from "../../run/state.js";
+import { type History, runHistory } from "../../run/status.js";
 
 export const historyCommand: CommandLine = {
   flags: { ...paramFlag, "--last <count>": ["Number of runs to list", countOf(1000), 30], ...jsonFlag },

@@ -1,7 +1,7 @@
 import { type CommandLine, paramFlag, runFlag } from "../flags.js";
 import type { RejectedRow } from "../../columns/types.js";
 import { rejectsText } from "../../report/rejects-text.js";
-import { rejectedRows } from "../../run/state.js";
+import { rejectedRows } from "../../run/status.js";
 import { type SafeIo, writeRejects } from "../io.js";
 import { openLoaded, readRunSpec, type RunOptions } from "../../job/open.js";
 

@@ -3,7 +3,7 @@ import { type CommandLine, paramFlag, jsonFlag, type CommandAnswer } from "../fl
 import { openLoaded, readSpecOfRun } from "../../job/open.js";
 import { type JobOptions, readSpec } from "../../job/reading.js";
 import { type RunStats, statsJson, statsText } from "../../report/stats-text.js";
-import { runStats } from "../../run/state.js";
+import { runStats } from "../../run/status.js";
 import { JobError } from "../../base/errors.js";
 
 export const statsCommand: CommandLine = {

@@ -8,7 +8,7 @@ import type { NamedTensor } from "../../columns/tensor.js";
  * Hashes of rows of an earlier run, which are found by their keys. Plain data in memory that all threads share: one
  * thread fills it, then others read it.
  */
-export interface StoredTable {
+export interface HashTable {
   /** Two words a slot: the number of a row plus one, then a part of its key's hash. 0: the slot is free. */
   readonly slots: Int32Array<SharedArrayBuffer>;
   /** Four words a row, as `FeatureHasher` makes them. */
@@ -30,7 +30,7 @@ const groupWords = groupSlots * 2;
 export const tableRowBytes = slotsPerRow * 8 + hashWords * 4;
 
 /** @param rows rows of the table, at most */
-export function createStoredTable(rows: number): StoredTable {
+export function createStoredTable(rows: number): HashTable {
   const slots = Math.ceil((rows * slotsPerRow + 1) / groupSlots) * groupSlots;
   return {
     slots: new Int32Array(new SharedArrayBuffer(slots * 8)),
@@ -45,7 +45,7 @@ export function createStoredTable(rows: number): StoredTable {
  * @returns how many more keys there are that came once
  */
 export function addStored(
-  { slots, hashes }: StoredTable,
+  { slots, hashes }: HashTable,
   from: number,
   { keys, rows }: { readonly keys: Int32Array; readonly rows: Int32Array },
 ): number {
@@ -79,7 +79,7 @@ export function addStored(
  * @public so that tests see it
  */
 export function findStored(
-  { slots, hashes }: StoredTable,
+  { slots, hashes }: HashTable,
   { keys, rows }: { readonly keys: Int32Array; readonly rows: Int32Array },
   isNamed: Uint8Array | undefined,
 ): Int32Array<ArrayBuffer> {
@@ -193,7 +193,7 @@ export interface HashSeeds {
 export interface FeatureHashing {
   readonly seeds: HashSeeds;
   /** undefined: none are known, or they are found in another way. */
-  readonly table?: StoredTable | undefined;
+  readonly table?: HashTable | undefined;
 }
 
 /** What became of rows that were hashed. */

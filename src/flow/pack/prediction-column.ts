@@ -1,6 +1,6 @@
 import { createColumnBuilder, emptyTexts } from "../../columns/columns.js";
 import { columnTypeOfTensor, fromFloat16Bits, type Tensor } from "../../columns/tensor.js";
-import { type BytesColumn, type Column, type ColumnType, layoutOf } from "../../columns/types.js";
+import { type BytesColumn, type Column, type ColumnType, layoutOfType } from "../../columns/types.js";
 import { allocate, copyValues, elementOf, type Values } from "../../columns/values.js";
 
 /** A predicted column, filled from batches that come in any order. */
@@ -26,7 +26,7 @@ export function createPredictionColumn(type: ColumnType, length: number): Predic
 }
 
 function numbers(type: ColumnType, length: number, perRow: number): PredictionColumn {
-  const layout = layoutOf(type);
+  const layout = layoutOfType(type);
   if (layout.kind !== "fixed") {
     throw new TypeError("numbers are of a fixed size");
   }

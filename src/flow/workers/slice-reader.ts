@@ -22,11 +22,11 @@ export interface SliceReader extends AsyncDisposable {
    * @param rowsLeft rows that will be read, from the first of these on
    * @throws JobError SHARD_CORRUPT
    */
-  read(slices: readonly SliceRequest[], rowsLeft: number, turn?: Turn): AsyncGenerator<ReadBatch>;
+  read(slices: readonly SliceRequest[], rowsLeft: number, turn?: ReadTurn): AsyncGenerator<ReadBatch>;
 }
 
 /** When a slice that is not due yet may be started. Its promises reject where its rows are no longer needed. */
-export interface Turn {
+export interface ReadTurn {
   /** Resolves when workers have been given all rows before these: they may be given these. */
   readonly queued: Promise<unknown>;
   /** Resolves when nearly all rows before these are read: a decoder that holds more than a few batches may start. */

@@ -1,5 +1,5 @@
 import { type BufferPool, createBufferPool } from "../../columns/loops/buffer-pool.js";
-import { createColumnBuilder, rowsOf, rowsWithin, sliceColumn } from "../../columns/columns.js";
+import { createColumnBuilder, rowCountOf, rowsWithin, sliceColumn } from "../../columns/columns.js";
 import { decodedRowBytes } from "../../models/binding/row-bytes.js";
 import { partBuffers } from "../../checks/profile/features.js";
 import { doWithoutVectors, releaseMemory, takeMemory } from "../../columns/loops/vectors.js";
@@ -492,7 +492,7 @@ function movedColumn(column: Column, own: Own): Column {
     }
     case "struct": {
       const children = column.children.map((child) => movedColumn(child, own));
-      return { kind: "struct", rowCount: rowsOf(column), children, valid };
+      return { kind: "struct", rowCount: rowCountOf(column), children, valid };
     }
     default:
       return assertNever(column);

@@ -1,4 +1,4 @@
-import { longestText, createColumnBuilder, nullColumn, rowsOf } from "../../columns/columns.js";
+import { longestText, createColumnBuilder, nullColumn, rowCountOf } from "../../columns/columns.js";
 import type { Piece, Column, ColumnType } from "../../columns/types.js";
 import type { MemoryBudget } from "../../base/memory-budget.js";
 import { awaitedLater, settled } from "../../base/promises.js";
@@ -20,7 +20,7 @@ import {
   type BufferPlace,
   buffersOf,
   layoutBatch,
-  readMessage,
+  readArrowMessage,
   showField,
   type Block,
 } from "./metadata.js";
@@ -232,7 +232,7 @@ export async function readBatchLayout(
   { schema }: ArrowIndex,
   { offset, metadataBytes, bodyBytes, rows }: IndexedBatch,
 ): Promise<{ header: BatchHeader; nodes: ArrowNode[] }> {
-  const { header, version } = readMessage(await bytes.read(offset, offset + metadataBytes));
+  const { header, version } = readArrowMessage(await bytes.read(offset, offset + metadataBytes));
   if (header.kind !== "batch" || header.batch.rows !== rows) {
     throw corruptArrow(bytes.file.path, `the batch at byte ${offset} has not the ${rows} rows that it had`);
   }
@@ -309,7 +309,7 @@ async function readDictionary(
   dictionary: BatchReader["dictionary"],
 ): Promise<Column> {
   const { offset, metadataBytes, bodyBytes } = block;
-  const { header, version } = readMessage(await bytes.read(offset, offset + metadataBytes));
+  const { header, version } = readArrowMessage(await bytes.read(offset, offset + metadataBytes));
   if (header.kind !== "dictionary") {
     throw new RangeError("it is no longer a dictionary");
   }
@@ -326,10 +326,10 @@ function joined(values: ArrowField, columns: readonly Column[]): Column {
   if (first !== undefined && others.length === 0) {
     return first;
   }
-  const rowCount = columns.reduce((sum, column) => sum + rowsOf(column), 0);
+  const rowCount = columns.reduce((sum, column) => sum + rowCountOf(column), 0);
   const builder = createColumnBuilder(requiredType(values), rowCount);
   for (const column of columns) {
-    builder.append(column, 0, rowsOf(column));
+    builder.append(column, 0, rowCountOf(column));
   }
   return builder.finish();
 }

@@ -9,14 +9,14 @@ import {
   buffersOf,
   type ArrowField,
   type ArrowType,
-  columnTypeOf,
+  typeOfField,
 } from "./metadata.js";
 import { unpackLz4, unpackZstd } from "../codecs.js";
 import type { Column, FixedColumn, BytesColumn, ColumnType, ListColumn } from "../../columns/types.js";
 import { allocate, elementsOf, type Values, unpackBits } from "../../columns/values.js";
 import { assertNever } from "../../base/errors.js";
 import { createColumnBuilder, repeatRows } from "../../columns/columns.js";
-import { checkTexts } from "../bytes.js";
+import { checkTexts } from "../read-fully.js";
 
 interface Body {
   /** Bytes [start, end) of a buffer. @throws RangeError when it has fewer */
@@ -187,7 +187,7 @@ export function fixedColumn(
   if (type.kind !== "fixedBytes") {
     return { kind: "fixed", ...fixedValues(type, bytes, (row) => valid?.[row] === 0), valid };
   }
-  if (columnTypeOf(field) === "uuid") {
+  if (typeOfField(field) === "uuid") {
     return { kind: "fixed", ...uuids(bytes), valid };
   }
   const offsets = new Uint32Array(rows + 1);
@@ -675,7 +675,7 @@ async function readEncoded(
 
 /** @throws TypeError for a type that is refused when a job is planned */
 export function requiredType(field: ArrowField): ColumnType {
-  const type = columnTypeOf(field);
+  const type = typeOfField(field);
   if (type === undefined) {
     throw new TypeError(`${field.name} is refused when a job is planned`);
   }

@@ -1,7 +1,7 @@
 import type { Piece, RecordBatch, SourceColumn } from "../../columns/types.js";
 import { JobError } from "../../base/errors.js";
 import { type ArrowIndex, type OpenArrow, checkEnd } from "./shards.js";
-import { columnTypeOf, sourceColumns } from "./metadata.js";
+import { typeOfField, sourceColumns } from "./metadata.js";
 import { refuseNames } from "../sql/slice-sql.js";
 import type { Decoder, PageCounts, ShardFile, ShardFooter, ShardSchema, SliceRequest, SliceUnits } from "../format.js";
 import { arrowWindows, batchLimits, fetchArrowRows, readPieces } from "./batches.js";
@@ -33,7 +33,7 @@ export async function* arrowFooters(
     });
     for (const { file, index } of await Promise.all(group)) {
       const { path } = file;
-      const columns = columnsOf(path, index);
+      const columns = columnsOfArrow(path, index);
       const key = JSON.stringify(columns);
       const schema = schemas.get(key) ?? { columns, legacyDates: [] };
       schemas.set(key, schema);
@@ -44,7 +44,7 @@ export async function* arrowFooters(
 }
 
 /** @throws JobError SCHEMA_MISMATCH for names that are equal ignoring case */
-export function columnsOf(path: string, { schema }: ArrowIndex): SourceColumn[] {
+export function columnsOfArrow(path: string, { schema }: ArrowIndex): SourceColumn[] {
   const columns = sourceColumns(schema);
   refuseNames(
     path,
@@ -66,7 +66,7 @@ export async function verifyArrow(
 ): Promise<PageCounts> {
   await using shard = await open(file);
   const { bytes, index } = shard;
-  const readable = index.schema.fields.filter((field) => columnTypeOf(field) !== undefined);
+  const readable = index.schema.fields.filter((field) => typeOfField(field) !== undefined);
   const columns = new Map(readable.map(({ name }) => [name, undefined]));
   if (columns.size < readable.length) {
     throw new JobError("SCHEMA_MISMATCH", `checking ${file.path}: two columns have the same name`, {

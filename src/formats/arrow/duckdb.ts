@@ -3,11 +3,11 @@ import type { DuckDBConnection, ConnectionPool } from "../../duckdb/instance.js"
 import { JobError } from "../../base/errors.js";
 import { readPieces, fetchArrowRows, batchLimits } from "./batches.js";
 import { type ArrowIndex, type OpenArrow, checkEnd } from "./shards.js";
-import { columnTypeOf, showField } from "./metadata.js";
+import { typeOfField, showField } from "./metadata.js";
 import { untypedNulls, plannedColumns } from "../planned-columns.js";
 import type { ShardFile, SliceRequest } from "../format.js";
 import { type ShardTables, type WantedColumn, type ShardSql, shardSql } from "../sql/expressions.js";
-import { type TableColumns, appendPiece, createTable, readByTable, rowsTableName } from "../sql/rows-table.js";
+import { type TableColumns, appendPiece, createRowsTable, readByTable, rowsTableName } from "../sql/rows-table.js";
 import { rowsRead } from "../../flow/pack/select-rows.js";
 import type { MemoryBudget } from "../../base/memory-budget.js";
 import { openDuckDbReader, onConnection } from "../sql/chunks.js";
@@ -17,7 +17,7 @@ function tableColumns(file: ShardFile, { schema }: ArrowIndex, wanted: readonly 
   return new Map(
     wanted.map(({ name, type }) => {
       const field = schema.fields.find((candidate) => candidate.name === name);
-      const known = field && (columnTypeOf(field) ?? (field.type.kind === "null" ? (type ?? untypedNulls) : undefined));
+      const known = field && (typeOfField(field) ?? (field.type.kind === "null" ? (type ?? untypedNulls) : undefined));
       if (field === undefined || known === undefined) {
         const shown = field === undefined ? "missing" : showField(field);
         throw new JobError(
@@ -43,7 +43,7 @@ function arrowTables(pool: ConnectionPool, open: (file: ShardFile) => Promise<Op
       const { bytes, index } = shard;
       const columns = tableColumns(file, index, wanted);
       return await pool.use(async (connection) => {
-        await createTable(connection, columns);
+        await createRowsTable(connection, columns);
         for (const range of rangesOf(rows)) {
           await fetchArrowRows(bytes, index, { ...range, columns: new Set(columns.keys()) });
           for await (const piece of readPieces(bytes, index, { ...range, columns })) {

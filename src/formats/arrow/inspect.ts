@@ -2,7 +2,7 @@ import { readBatchLayout } from "./batches.js";
 import { unpackedBytes } from "./columns.js";
 import { damageOf, type ShardBytes, openShards, type OpenArrow } from "./shards.js";
 import { type BufferPlace, buffersOf } from "./metadata.js";
-import { columnsOf } from "./decoder.js";
+import { columnsOfArrow } from "./decoder.js";
 import type { ShardColumn, ShardDetails } from "../format.js";
 
 /**
@@ -40,7 +40,7 @@ interface Facts {
 }
 
 async function columnFacts({ bytes, index }: OpenArrow): Promise<ShardColumn[]> {
-  const columns = columnsOf(bytes.file.path, index);
+  const columns = columnsOfArrow(bytes.file.path, index);
   const facts = columns.map((): Facts => ({ nulls: 0, compressedBytes: 0, uncompressedBytes: 0 }));
   const codecs = new Set<string>();
   for (const [number, batch] of index.batches.entries()) {

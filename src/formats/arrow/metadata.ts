@@ -99,7 +99,7 @@ export function readPrefix(bytes: Uint8Array): { prefixBytes: 4 | 8; length: num
 }
 
 /** @param bytes of a message, with its prefix, without its body */
-export function readMessage(bytes: Uint8Array): Message {
+export function readArrowMessage(bytes: Uint8Array): Message {
   const { prefixBytes, length } = readPrefix(bytes);
   const table = rootTable(bytes.subarray(prefixBytes, prefixBytes + length));
   const header = tableField(table, 2);
@@ -168,7 +168,7 @@ function readBatch(table: FlatTable): BatchHeader {
 
 const blockBytes = 24;
 
-export function readFooter(bytes: Uint8Array): ArrowFooter {
+export function readArrowFooter(bytes: Uint8Array): ArrowFooter {
   const table = rootTable(bytes);
   const schema = tableField(table, 1);
   if (schema === undefined) {
@@ -516,7 +516,7 @@ export function sourceColumns({ fields }: ArrowSchema): SourceColumn[] {
 }
 
 function sourceColumn(field: ArrowField): SourceColumn {
-  const type = columnTypeOf(field);
+  const type = typeOfField(field);
   return {
     name: field.name,
     sourceType: showField(field),
@@ -527,7 +527,7 @@ function sourceColumn(field: ArrowField): SourceColumn {
 }
 
 /** The type that a field is read as; undefined: it is not. */
-export function columnTypeOf(field: ArrowField): ColumnType | undefined {
+export function typeOfField(field: ArrowField): ColumnType | undefined {
   const { type, children, extension } = field;
   switch (type.kind) {
     case "int":
@@ -574,13 +574,13 @@ function decimalType({ precision, scale }: ArrowType & { kind: "decimal" }): Col
 }
 
 function listType([child, ...others]: readonly ArrowField[]): ColumnType | undefined {
-  const element = child === undefined || others.length > 0 ? undefined : columnTypeOf(child);
+  const element = child === undefined || others.length > 0 ? undefined : typeOfField(child);
   return element === undefined ? undefined : { kind: "list", element };
 }
 
 function structType(children: readonly ArrowField[]): ColumnType | undefined {
   const fields = children.flatMap((child) => {
-    const type = columnTypeOf(child);
+    const type = typeOfField(child);
     return type === undefined ? [] : [{ name: child.name, type }];
   });
   const names = new Set(fields.map(({ name }) => name.toLowerCase()));

@@ -7,14 +7,14 @@ import {
   type IndexedDictionary,
   type MessageWalk,
   metadataLimit,
-  placeOf,
+  placeOfMessage,
   type ShardBytes,
   type ArrowIndex,
   type DictionaryCache,
   type OpenArrow,
   walkMessages,
 } from "./shards.js";
-import { type Block, type Message, prefixLength, readMessage, readPrefix } from "./metadata.js";
+import { type Block, type Message, prefixLength, readArrowMessage, readPrefix } from "./metadata.js";
 import type { MemoryBudget } from "../../base/memory-budget.js";
 import { tooLarge } from "../faults.js";
 import { encodedFields } from "./batches.js";
@@ -63,7 +63,7 @@ async function* readMessages(
       const { bytes, message } = metadata;
       const { bodyBytes } = message;
       const block = { offset: at, metadataBytes: bytes.length, bodyBytes };
-      refuseLarge(`reading ${name}: ${placeOf(walk, at)}`, message, memory);
+      refuseLarge(`reading ${name}: ${placeOfMessage(walk, at)}`, message, memory);
       const taken = walk.take(block, message);
       if (taken.kind === "batch") {
         await takeRoom(bodyBytes);
@@ -80,7 +80,7 @@ async function* readMessages(
         yield { kind: "dictionary", held: { block: taken.dictionary, metadata: bytes, body } };
       }
     } catch (error) {
-      throw whatFailed(error, name, placeOf(walk, at));
+      throw whatFailed(error, name, placeOfMessage(walk, at));
     }
   }
 }
@@ -113,7 +113,7 @@ async function readMetadata(
     throw cutOffAt(name, stream);
   }
   const bytes = joined(first, more, rest);
-  return { bytes, message: readMessage(bytes) };
+  return { bytes, message: readArrowMessage(bytes) };
 }
 
 function joined(...parts: readonly Uint8Array[]): Uint8Array<ArrayBuffer> {

@@ -2,7 +2,7 @@ import { closeSync, fstatSync, openSync, promises } from "node:fs";
 import { errnoOf, JobError } from "../../base/errors.js";
 import type { ShardFile, ByteRange, SliceRequest } from "../format.js";
 import { rewriteShard } from "../faults.js";
-import { readFully, readLimitBytes } from "../bytes.js";
+import { readFully, readLimitBytes } from "../read-fully.js";
 import type { Column } from "../../columns/types.js";
 import {
   type ArrowFooter,
@@ -10,8 +10,8 @@ import {
   type Block,
   layoutBatch,
   type Message,
-  readFooter,
-  readMessage,
+  readArrowFooter,
+  readArrowMessage,
   readPrefix,
 } from "./metadata.js";
 
@@ -240,7 +240,7 @@ async function readFileIndex(bytes: ShardBytes, reader: StretchReader): Promise<
     throw corruptArrow(file.path, `it claims to have a footer of ${footerBytes} bytes, in a file of ${sizeBytes}`);
   }
   return await inPlace(file.path, "the footer, or a message that it names,", async () => {
-    const footer = readFooter(await reader.read(bodyEnd, tailStart));
+    const footer = readArrowFooter(await reader.read(bodyEnd, tailStart));
     const { version, schema } = footer;
     refuseBigEndian(file.path, schema);
     refuseFaultyBlocks(footer, footerBytes, bodyEnd);
@@ -296,7 +296,7 @@ async function messageOf(reader: StretchReader, { offset, metadataBytes, bodyByt
   if (length === 0 || prefixBytes + length > metadataBytes) {
     throw new RangeError(`a message of ${length} bytes where the footer says ${metadataBytes}`);
   }
-  const message = readMessage(bytes);
+  const message = readArrowMessage(bytes);
   if (message.bodyBytes !== bodyBytes) {
     throw new RangeError(`a body of ${message.bodyBytes} bytes where the footer says ${bodyBytes}`);
   }
@@ -331,7 +331,7 @@ async function readStreamIndex(bytes: ShardBytes, reader: StretchReader): Promis
       footerBytes += next.block.metadataBytes;
       at += next.block.metadataBytes + next.block.bodyBytes;
     } catch (error) {
-      throw damageOf(error, file.path, placeOf(walk, at));
+      throw damageOf(error, file.path, placeOfMessage(walk, at));
     }
   }
 }
@@ -364,7 +364,7 @@ async function readNext(
   if (length > metadataLimit) {
     throw new RangeError(`a message of ${length} bytes without its body`);
   }
-  const message = readMessage(await reader.read(at, at + metadataBytes));
+  const message = readArrowMessage(await reader.read(at, at + metadataBytes));
   const block = { offset: at, metadataBytes, bodyBytes: message.bodyBytes };
   return at + metadataBytes + message.bodyBytes > sizeBytes ? undefined : { block, message };
 }
@@ -489,7 +489,7 @@ function refuseBigEndian(path: string, { bigEndian }: ArrowSchema): void {
   }
 }
 
-export function placeOf({ schema }: MessageWalk, at: number): string {
+export function placeOfMessage({ schema }: MessageWalk, at: number): string {
   return schema === undefined ? "the schema" : `the message at byte ${at}`;
 }
 

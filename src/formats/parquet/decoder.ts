@@ -6,7 +6,7 @@ import { namingDecoder } from "../by-format.js";
 import { hasFolderColumns, removedRows } from "../planned-columns.js";
 import { decodingThreads } from "../unit-sizes.js";
 import type { ParquetOptions } from "./duckdb.js";
-import { readFooter } from "./footer.js";
+import { readParquetFooter } from "./footer.js";
 import { readFooters } from "./footers.js";
 import { verifyPages } from "./pages/page-walk.js";
 import { longValueWorkers, withPageBytes, withTextSizes } from "./long-values.js";
@@ -34,7 +34,7 @@ export function openParquetDecoder({
       if (!isAlone) {
         return undefined; // DuckDB reads several small shards in one query
       }
-      const texts = await withTextSizes(await readFooter(slice.file), slice, ({ codec }) => !isUnpacked(codec));
+      const texts = await withTextSizes(await readParquetFooter(slice.file), slice, ({ codec }) => !isUnpacked(codec));
       const footer = await withPageBytes(texts, slice);
       const workers = longValueWorkers(footer, slice, { workers: sharing?.workers ?? threads, memory });
       const units = parquetUnits(footer, slice, { limits: limitsOf(memory, workers), sharing });

@@ -5,7 +5,7 @@ import { firstLine } from "../../duckdb/sql.js";
 import { JobError, messageOf } from "../../base/errors.js";
 import { rewriteShard } from "../faults.js";
 import type { SchemaReader } from "./footers.js";
-import { type Leaf, readFooter, type Footer, groupsBetween } from "./footer.js";
+import { type Leaf, readParquetFooter, type Footer, groupsBetween } from "./footer.js";
 import { type ShardTables, type ShardSql, shardSql } from "../sql/expressions.js";
 import { boundsOf, columnSql, fromRows, inSlice, parquetTable, sliceSql, coalescedSql } from "../sql/slice-sql.js";
 import { rangesBetween } from "./windows.js";
@@ -74,7 +74,7 @@ async function readSchema(
 function parquetTables(pool: ConnectionPool, exact: ExactTables): ShardTables {
   return {
     async use(file, { rows, columns }, work) {
-      const footer = await readFooter(file);
+      const footer = await readParquetFooter(file);
       const names = columns.map(({ name }) => name);
       const ranges = rangesBetween(footer, boundsOf(rows), names);
       await file.remote?.fetch(ranges);
@@ -147,7 +147,7 @@ async function findDamage(pool: ConnectionPool, slice: SliceRequest, end: Stream
     return damageAt(known);
   }
   try {
-    const found = await firstDamaged(pool, { ...slice, rowStart: end.reached }, await readFooter(file));
+    const found = await firstDamaged(pool, { ...slice, rowStart: end.reached }, await readParquetFooter(file));
     if (found !== undefined) {
       return { error: await damageError(file, found), rowStart: found.range.rowStart };
     }

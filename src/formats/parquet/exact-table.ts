@@ -1,6 +1,7 @@
+import { quoteName } from "../../base/sql.js";
 import { type FileHandle, open, rm } from "node:fs/promises";
 import type { ColumnType } from "../../columns/types.js";
-import { quoteName, sqlTypeOf } from "../../duckdb/sql.js";
+import { sqlTypeOf } from "../../duckdb/sql.js";
 import { JobError, reworded } from "../../base/errors.js";
 import { isDeadWriter, newWriter, openSpool, spoolRoot, withSpoolErrors } from "../../base/spool.js";
 import { writeAll } from "../../base/write-all.js";

@@ -79,7 +79,7 @@ function rowsIn({ rowGroups }: Footer): number {
 }
 
 /** Returns the place of a chunk as messages name it: "row group 3, column `user.age`". */
-export function placeOf(group: number, { path }: Pick<ColumnChunk, "path">): string {
+export function placeOfChunk(group: number, { path }: Pick<ColumnChunk, "path">): string {
   return `row group ${group}, column \`${path.join(".")}\``;
 }
 
@@ -454,7 +454,7 @@ function faultOf(footer: Footer): string | undefined {
       }
       const fault = faultOfPlace(chunk, { groupRows, pagesEnd, leaf }) ?? faultOfKind(chunk, leaf);
       if (fault !== undefined) {
-        return `${placeOf(group, chunk)} ${fault}`;
+        return `${placeOfChunk(group, chunk)} ${fault}`;
       }
     }
   }
@@ -512,7 +512,7 @@ async function readTailOf(
  * Reads a footer, and checks that its counts and offsets agree with each other and with the file's size.
  * @throws JobError SHARD_CORRUPT, DISK
  */
-export async function readFooter(shard: Pick<ShardFile, "path" | "remote" | "table">): Promise<Footer> {
+export async function readParquetFooter(shard: Pick<ShardFile, "path" | "remote" | "table">): Promise<Footer> {
   const { path } = shard;
   try {
     const { bytes, ...sizes } = await readTailOf(shard);

@@ -1,7 +1,7 @@
 import { mapBounded } from "../../base/promises.js";
 import type { SourceColumn, TableRows } from "../../columns/types.js";
 import { tableSchema } from "./table-columns.js";
-import { type Footer, isNotInTable, type Leaf, readFooter, sparkKeys } from "./footer.js";
+import { type Footer, isNotInTable, type Leaf, readParquetFooter, sparkKeys } from "./footer.js";
 import { refuseNames } from "../sql/slice-sql.js";
 import { plainColumns } from "./pages/storage.js";
 import type { LegacyDates, ShardFile, ShardFooter, ShardSchema } from "../format.js";
@@ -52,7 +52,7 @@ export async function* readFooters(
   for (let start = 0; start < files.length; start += filesPerQuery) {
     // This program reads the file first, because its errors are clearer and name the file.
     const facts = await mapBounded(files.slice(start, start + filesPerQuery), filesAtOnce, async (file) =>
-      summary(file, await readFooter(file)),
+      summary(file, await readParquetFooter(file)),
     );
     const unknown = facts.flatMap(({ path, columns }) => (columns === undefined ? [path] : []));
     const digests = unknown.length === 0 ? undefined : await (await reader()).digests(unknown);
@@ -71,7 +71,7 @@ export async function* readFooters(
 }
 
 async function columnsOf(reader: SchemaReader, file: ShardFile): Promise<readonly SourceColumn[]> {
-  const { leaves } = await readFooter(file);
+  const { leaves } = await readParquetFooter(file);
   const columns = await reader.columns(file.path, leaves);
   if (file.table === undefined) {
     return columns;

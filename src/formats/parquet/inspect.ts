@@ -2,7 +2,7 @@ import { realpath } from "node:fs/promises";
 import { dirname } from "node:path";
 import type { SourceColumn } from "../../columns/types.js";
 import type { ShardColumn, ShardDetails } from "../format.js";
-import { type Footer, readFooter } from "./footer.js";
+import { type Footer, readParquetFooter } from "./footer.js";
 
 /** The codecs of parquet.thrift, by their numbers. */
 const codecNames = ["uncompressed", "snappy", "gzip", "lzo", "brotli", "lz4", "zstd", "lz4_raw"];
@@ -18,7 +18,7 @@ export async function inspectParquet(path: string): Promise<ShardDetails> {
   const { openParquetDecoder } = await import("./decoder.js"); // as the commands do that read rows
   await using decoder = openParquetDecoder({ threads: 1, folders: [dirname(file.path)], timezone: "UTC" });
   for await (const { schema, rows, rowGroups, sizeBytes } of decoder.footers([file])) {
-    const footer = await readFooter(file);
+    const footer = await readParquetFooter(file);
     const groupRows = footer.rowGroups.map((group) => group.rows).toSorted((one, other) => one - other);
     const [min, max] = [groupRows[0], groupRows.at(-1)];
     return {

@@ -1,6 +1,6 @@
 import type { MemoryBudget } from "../../base/memory-budget.js";
 import { boundColumns, type Projection } from "../../models/binding/contract.js";
-import { layoutOf } from "../../columns/types.js";
+import { layoutOfType } from "../../columns/types.js";
 import { columnsInFile } from "../planned-columns.js";
 import type { SliceRequest } from "../format.js";
 import { type ColumnChunk, type Footer, type GroupRows, groupsBetween, type Leaf } from "./footer.js";
@@ -81,7 +81,7 @@ export function* boundedSlices(
 /** Whether values of the columns that are read may have any number of bytes. Types of expressions are not known here. */
 export function hasLongTypes(projection: Projection): boolean {
   const used = projection.expressions?.list.some(({ uses }) => uses.length > 0) ?? false;
-  return used || boundColumns(projection).some(({ type }) => layoutOf(type).kind !== "fixed");
+  return used || boundColumns(projection).some(({ type }) => layoutOfType(type).kind !== "fixed");
 }
 
 /** Returns the chunks that a slice reads. */

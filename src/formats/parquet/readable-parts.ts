@@ -5,7 +5,7 @@ import { tooLarge } from "../faults.js";
 import { plannedColumns, removedRows } from "../planned-columns.js";
 import type { SliceRequest } from "../format.js";
 import { isInexact } from "./exact-table.js";
-import { type ColumnChunk, type Footer, type Leaf, readFooter } from "./footer.js";
+import { type ColumnChunk, type Footer, type Leaf, readParquetFooter } from "./footer.js";
 import {
   boundedSlices,
   hasLongTypes,
@@ -201,7 +201,7 @@ async function findUnfitLevels(slice: SliceRequest): Promise<DamagedPart | undef
   if (!mayBeNested(slice.projection)) {
     return undefined;
   }
-  const footer = await readFooter(slice.file);
+  const footer = await readParquetFooter(slice.file);
   return await firstDamage(footer, slice, hasCheckedLevels, async (found, { windowed }) => {
     await checkLevels(windowed, found, footer);
     return undefined;
@@ -326,7 +326,7 @@ interface ReadableParts {
  * may end the process.
  */
 export async function readableParts(slice: SliceRequest, memory: MemoryBudget): Promise<ReadableParts> {
-  const footer = await withTextSizes(await readFooter(slice.file), slice);
+  const footer = await withTextSizes(await readParquetFooter(slice.file), slice);
   const large = (await findLargePage(footer, slice, memory)) ?? (await findUnfitPrefixes(footer, slice, memory));
   const unfit = (await findUnfitLevels({ ...slice, rowEnd: large?.rowStart ?? slice.rowEnd })) ?? large;
   return { parts: boundedSlices(footer, { ...slice, rowEnd: unfit?.rowStart ?? slice.rowEnd }, memory), footer, unfit };
@@ -344,7 +344,7 @@ export async function readableTogether(
   let select: string | undefined;
   for (const [index, slice] of slices.entries()) {
     const columns = plannedColumns(slice.projection);
-    const footer = await readFooter(slice.file);
+    const footer = await readParquetFooter(slice.file);
     select = index === 0 ? footer.select : select;
     if (
       partitions.size > 1 ||
@@ -365,7 +365,7 @@ async function isLarge(slice: SliceRequest, memory: MemoryBudget): Promise<boole
   if (!hasLongTypes(slice.projection)) {
     return false;
   }
-  const footer = await withTextSizes(await readFooter(slice.file), slice);
+  const footer = await withTextSizes(await readParquetFooter(slice.file), slice);
   const [first] = boundedSlices(footer, slice, memory);
   return (
     first?.rowEnd !== slice.rowEnd ||

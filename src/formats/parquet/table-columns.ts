@@ -1,7 +1,8 @@
+import { quoteName } from "../../base/sql.js";
 import { type ColumnType, showType, type SourceColumn, type TableColumn, type TableRows } from "../../columns/types.js";
-import { quoteName, sqlTypeOf } from "../../duckdb/sql.js";
+import { sqlTypeOf } from "../../duckdb/sql.js";
 import { JobError } from "../../base/errors.js";
-import { constantSql, refuseNames, rowNumberColumn } from "../sql/slice-sql.js";
+import { constantSql, refuseNames, fileRowNumber } from "../sql/slice-sql.js";
 
 /** What a footer says of a column of values: see `Leaf`. */
 interface StoredLeaf {
@@ -80,7 +81,7 @@ export function mapColumns(leaves: readonly StoredLeaf[], { columns }: TableRows
     }
     return [`${leaf === undefined ? constantSql(column.default, type) : storedSql(leaf, type)} AS ${quoteName(name)}`];
   });
-  return { names, select: [rowNumberColumn, ...selected].join(", "), unfit };
+  return { names, select: [fileRowNumber, ...selected].join(", "), unfit };
 }
 
 /** The number of a physical type of parquet.thrift. */

@@ -3,17 +3,17 @@ import { type Column, showType, type Piece } from "../../columns/types.js";
 import { bytesPerElement } from "../../columns/values.js";
 import { openPageMemory, type PageMemory } from "./pages/page-memory.js";
 import { openColumn } from "./pages/column.js";
-import type { ColumnRows, ReadBytes } from "./pages/page-values.js";
+import type { ColumnRows, ReadInto } from "./pages/page-values.js";
 import { isUnpacked } from "./pages/page-header.js";
 import { type Footer, type GroupRows, groupsBetween } from "./footer.js";
 import { averageBytes, chunksOf, longValueBytes, listUnitBytes } from "./long-values.js";
-import { type PageLimits, type StoredColumn, storageOf } from "./pages/storage.js";
+import { type PageLimits, type ChunkColumn, storageOf } from "./pages/storage.js";
 import { columnsInFile } from "../planned-columns.js";
 import type { SliceRequest, Unit, UnitSharing, UnitReader } from "../format.js";
 import { cutRows, unitRows } from "../unit-sizes.js";
 import { closeSync, openSync } from "node:fs";
 import { areHere, releaseMemory, takeMemory } from "../../columns/loops/vectors.js";
-import { readFully } from "../bytes.js";
+import { readFully } from "../read-fully.js";
 
 /** Neighbouring rows of one row group. Plain JSON. */
 export interface ParquetUnit extends Unit {
@@ -21,7 +21,7 @@ export interface ParquetUnit extends Unit {
   readonly path: string;
   /** The row group's first row, as a row of the shard. */
   readonly groupStart: number;
-  readonly columns: readonly StoredColumn[];
+  readonly columns: readonly ChunkColumn[];
 }
 
 /** Rows of a unit: larger row groups are cut. Each thread that reads some of a page unpacks all of it. */
@@ -68,7 +68,7 @@ function largestListPage({ chunks }: GroupRows, projection: SliceRequest["projec
   return chunksOf(chunks, { projection }).reduce((largest, { pageBytes = 0 }) => Math.max(largest, pageBytes), 0);
 }
 
-function fittingRows(columns: readonly StoredColumn[]): number {
+function fittingRows(columns: readonly ChunkColumn[]): number {
   const rowBytes = columns.reduce(
     (sum, { storage, list, values, rows }) =>
       list === undefined || storage.kind !== "fixed" ? sum : sum + (values / rows) * bytesPerElement(storage.element),
@@ -86,12 +86,12 @@ interface WantedColumns extends Pick<UnitCut, "limits"> {
 function storedColumns(
   { rowGroups, leaves }: Footer,
   { group, names, refs, limits }: WantedColumns,
-): StoredColumn[] | undefined {
+): ChunkColumn[] | undefined {
   const { chunks = [], rows = 0 } = rowGroups[group] ?? {};
   // The paths are those of the schema, since DuckDB ignores the paths that the chunks state.
   const indices = new Map(leaves.map(({ path }, index) => [path[0], index]));
   const isLong = names.some((name) => averageBytes(chunks[indices.get(name) ?? -1]) >= longValueBytes);
-  const columns: StoredColumn[] = [];
+  const columns: ChunkColumn[] = [];
   for (const name of names) {
     const index = indices.get(name) ?? -1;
     const [chunk, leaf, ref] = [chunks[index], leaves[index], refs.get(name)];
@@ -127,7 +127,7 @@ function storedColumns(
 }
 
 interface UnitPiecesOptions {
-  readonly read: ReadBytes;
+  readonly read: ReadInto;
   readonly scratch: (size: number) => Uint8Array;
   readonly pageMemories: PageMemory[];
 }

@@ -1,5 +1,5 @@
 import { columnsInFile } from "../planned-columns.js";
-import { type ColumnChunk, type Footer, readFooter, groupsBetween } from "./footer.js";
+import { type ColumnChunk, type Footer, readParquetFooter, groupsBetween } from "./footer.js";
 import type { ByteRange, SliceRequest, SliceWindow } from "../format.js";
 
 /** Some writers left the header of the dictionary's page out of a chunk's size (PARQUET-816). */
@@ -55,7 +55,7 @@ export async function sliceWindows(
   { file, rowStart, rowEnd, projection }: SliceRequest,
   windowBytes: number,
 ): Promise<SliceWindow[]> {
-  const footer = await readFooter(file);
+  const footer = await readParquetFooter(file);
   const columns = columnsInFile(projection);
   const windows: { rowStart: number; rowEnd: number; ranges: ByteRange[]; bytes: number }[] = [];
   for (const { group, rowStart: from, rowEnd: to } of groupsBetween(footer, { rowStart, rowEnd })) {

@@ -1,5 +1,6 @@
+import { quoteName, quoteText } from "../../base/sql.js";
 import { type DuckDBConnection, createConnectionPool, openDuckDb } from "../../duckdb/instance.js";
-import { firstLine, quoteName, quoteText } from "../../duckdb/sql.js";
+import { firstLine } from "../../duckdb/sql.js";
 import { JobError, messageOf } from "../../base/errors.js";
 import { checkExpression, expressionHint, isObject, parseExpression, sqlOf } from "./check-expression.js";
 import type { ColumnType, FixedColumn, OutputRows } from "../../columns/types.js";

@@ -1,8 +1,9 @@
+import { quoteText } from "../../base/sql.js";
 import { parseJson } from "../../run/plan/parse-plan.js";
 import type { DuckDBConnection } from "../../duckdb/instance.js";
 import { didYouMean } from "../../base/suggest.js";
 import { z } from "../../base/zod.js";
-import { firstLine, quoteText } from "../../duckdb/sql.js";
+import { firstLine } from "../../duckdb/sql.js";
 import { JobError, messageOf } from "../../base/errors.js";
 
 /** The key of an object that represents a number. No part of a parsed expression has such a key. */

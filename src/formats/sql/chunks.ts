@@ -1,3 +1,4 @@
+import { quoteText } from "../../base/sql.js";
 import {
   type DuckDBConnection,
   openDuckDbLazily,
@@ -5,12 +6,11 @@ import {
   createConnectionPool,
 } from "../../duckdb/instance.js";
 import { awaitedLater, settled } from "../../base/promises.js";
-import { quoteText } from "../../duckdb/sql.js";
 import {
   type Column,
   type BytesColumn,
   type DecodedInput,
-  layoutOf,
+  layoutOfType,
   type ListColumn,
   type Matrix,
   type RecordBatch,
@@ -193,7 +193,7 @@ function openColumns(chunk: DuckDBDataChunk, projection: Projection, first: numb
   });
   const carried = projection.passthrough.map(({ source: { type } }, index): ReadRows<Column> => {
     const at = index + first + bindings.length;
-    if (layoutOf(type).kind === "bytes") {
+    if (layoutOfType(type).kind === "bytes") {
       return openText(at);
     }
     const all = readColumn(chunk, at, type);

@@ -1,7 +1,8 @@
+import { quoteName } from "../../base/sql.js";
 import type { Column, ColumnType, SourceColumn } from "../../columns/types.js";
 import type { DuckDBConnection, ConnectionPool } from "../../duckdb/instance.js";
 import type { ShardFile, BoundExpression, Decoder, ShardQuestions, SliceRequest } from "../format.js";
-import { firstLine, quoteName } from "../../duckdb/sql.js";
+import { firstLine } from "../../duckdb/sql.js";
 import { JobError, messageOf } from "../../base/errors.js";
 import {
   checkExpression,
@@ -17,7 +18,7 @@ import {
   expressionAlias,
   expressionQuery,
   isReservedName,
-  rowNumberColumn,
+  fileRowNumber,
   rowsTable,
   someRows,
   columnSql,
@@ -124,9 +125,9 @@ async function bindExpression(
   const inFile = used.filter(({ partition }) => partition !== true);
   try {
     return await tables.use(file, { rows: [], columns: inFile }, async (connection, shard) => {
-      const rows = rowsTable({ table: shard, folders, partitions }, `${rowNumberColumn} < 0`);
+      const rows = rowsTable({ table: shard, folders, partitions }, `${fileRowNumber} < 0`);
       // Without the row's number, which is no column of the shard; an expression may need none, and SQL needs one.
-      const table = `(SELECT NULL AS ${quoteName(expressionAlias(""))}, * EXCLUDE (${rowNumberColumn}) FROM ${rows})`;
+      const table = `(SELECT NULL AS ${quoteName(expressionAlias(""))}, * EXCLUDE (${fileRowNumber}) FROM ${rows})`;
       const result = await connection.run(`${expressionQuery(table, `(${text}\n)`)} LIMIT 0`);
       const [type] = result.columnTypes();
       return {
@@ -265,7 +266,7 @@ async function describeRows(
   }
   const read = Array.from(wanted, ([name, type]) => ({ name, type }));
   return await tables.use(file, { rows, columns: read }, async (connection, table) => {
-    const selected = [rowNumberColumn, ...texts, ...values].join(", ");
+    const selected = [fileRowNumber, ...texts, ...values].join(", ");
     const result = await connection.run(
       `SELECT ${selected} ${fromRows({ table, expressions, partitions }, someRows(rows))}`,
     );

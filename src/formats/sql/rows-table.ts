@@ -1,12 +1,13 @@
+import { quoteName } from "../../base/sql.js";
 import { DuckDBDataChunk } from "@duckdb/node-api";
 import type { Column, ColumnType, Piece, RecordBatch } from "../../columns/types.js";
 import type { DuckDBConnection } from "../../duckdb/instance.js";
 import { duckDbTypeOf, writeColumn } from "../../duckdb/vectors.js";
-import { quoteName, sqlTypeOf } from "../../duckdb/sql.js";
+import { sqlTypeOf } from "../../duckdb/sql.js";
 import type { MemoryBudget } from "../../base/memory-budget.js";
 import type { SliceRequest } from "../format.js";
 import { checkRowNumbers, recordBatches, streamChunks } from "./chunks.js";
-import { rowNumberColumn, sliceSql } from "./slice-sql.js";
+import { fileRowNumber, sliceSql } from "./slice-sql.js";
 
 /* Rows that are in memory, as a table of DuckDB: what takes more than copying is computed there. */
 
@@ -18,10 +19,10 @@ export const rowsTableName = "held_rows";
 
 export type TableColumns = ReadonlyMap<string, ColumnType>;
 
-export async function createTable(connection: DuckDBConnection, columns: TableColumns): Promise<void> {
+export async function createRowsTable(connection: DuckDBConnection, columns: TableColumns): Promise<void> {
   const definitions = Array.from(columns, ([name, type]) => `${quoteName(name)} ${sqlTypeOf(type)}`);
   await connection.run(
-    `CREATE OR REPLACE TEMP TABLE ${rowsTableName} (${[`${rowNumberColumn} BIGINT`, ...definitions].join(", ")})`,
+    `CREATE OR REPLACE TEMP TABLE ${rowsTableName} (${[`${fileRowNumber} BIGINT`, ...definitions].join(", ")})`,
   );
 }
 
@@ -60,7 +61,7 @@ export async function* readByTable(
   { piece, columns, memory }: { readonly piece: Piece; readonly columns: TableColumns; readonly memory: MemoryBudget },
   slice: SliceRequest,
 ): AsyncGenerator<RecordBatch> {
-  await createTable(connection, columns);
+  await createRowsTable(connection, columns);
   await appendPiece(connection, columns, piece);
   const { rowStart, rowEnd } = piece;
   let next = rowStart;

@@ -1,3 +1,4 @@
+import { quoteName, quoteText } from "../../base/sql.js";
 import {
   type Expression,
   type Expressions,
@@ -8,7 +9,7 @@ import {
   decodedInputs,
 } from "../../models/binding/contract.js";
 import { rowState } from "../../flow/pack/select-rows.js";
-import { quoteName, quoteText, sqlTypeOf, quotePath, quotePaths } from "../../duckdb/sql.js";
+import { sqlTypeOf, quotePath, quotePaths } from "../../duckdb/sql.js";
 import { type ColumnType, showType } from "../../columns/types.js";
 import type { Partitions, RowsRequest, SliceRequest } from "../format.js";
 import { assertNever, JobError } from "../../base/errors.js";
@@ -178,7 +179,7 @@ function integerBits(type: ColumnType): number | undefined {
 }
 
 /** Name of the row-number column that DuckDB adds; a column of the file with this name is refused when planning. */
-export const rowNumberColumn = "file_row_number";
+export const fileRowNumber = "file_row_number";
 
 /** DuckDB compares names without regard to case, and needs one for itself. @throws JobError SCHEMA_MISMATCH */
 export function refuseNames(path: string, names: Iterable<string>, innerDouble?: string): void {
@@ -193,8 +194,8 @@ export function refuseNames(path: string, names: Iterable<string>, innerDouble?:
       hint: "names must differ in more than upper and lower case; rename one of them",
     });
   }
-  if (folded.has(rowNumberColumn)) {
-    throw new JobError("SCHEMA_MISMATCH", `reading the schema of ${path}: a column is called ${rowNumberColumn}`, {
+  if (folded.has(fileRowNumber)) {
+    throw new JobError("SCHEMA_MISMATCH", `reading the schema of ${path}: a column is called ${fileRowNumber}`, {
       hint: "the reader uses this name; rename the column",
     });
   }
@@ -215,7 +216,7 @@ interface ShardTable {
 
 /** The rows of a Parquet file. @param select what stands for its columns; undefined: they do */
 export function parquetTable(path: string, select: string | undefined): string {
-  const rows = `read_parquet(${quotePath(path)}, ${rowNumberColumn} = true, hive_partitioning = false)`;
+  const rows = `read_parquet(${quotePath(path)}, ${fileRowNumber} = true, hive_partitioning = false)`;
   return select === undefined ? rows : `(SELECT ${select} FROM ${rows})`;
 }
 
@@ -230,12 +231,12 @@ export function rowsTable(
 
 /** Some rows, by number; row groups before and after them are not read. */
 export function someRows(rows: readonly number[]): string {
-  return `${rowNumberColumn} IN (${rows.join(", ")}) AND ${inSlice(boundsOf(rows))}`;
+  return `${fileRowNumber} IN (${rows.join(", ")}) AND ${inSlice(boundsOf(rows))}`;
 }
 
 /** Rows [rowStart, rowEnd). */
 export function inSlice({ rowStart, rowEnd }: Pick<SliceRequest, "rowStart" | "rowEnd">): string {
-  return `${rowNumberColumn} >= ${rowStart} AND ${rowNumberColumn} < ${rowEnd}`;
+  return `${fileRowNumber} >= ${rowStart} AND ${fileRowNumber} < ${rowEnd}`;
 }
 
 /**
@@ -243,21 +244,21 @@ export function inSlice({ rowStart, rowEnd }: Pick<SliceRequest, "rowStart" | "r
  * each input but masks, then the carried ones.
  */
 export function sliceSql(slice: Omit<SliceRequest, "file">, table: string): string {
-  return projectedSql(slice, { table, condition: inSlice(slice), numbers: [rowNumberColumn] });
+  return projectedSql(slice, { table, condition: inSlice(slice), numbers: [fileRowNumber] });
 }
 
 const shardNumberColumn = "input.shard";
 
 /** The same of several whole shards, in order; before the row number comes that of the shard, from 0 on. */
 export function coalescedSql(slices: readonly [SliceRequest, ...SliceRequest[]], select: string | undefined): string {
-  const numbers = [quoteName(shardNumberColumn), rowNumberColumn];
+  const numbers = [quoteName(shardNumberColumn), fileRowNumber];
   return projectedSql(slices[0], { table: slicesTable(slices, select), condition: "true", numbers });
 }
 
 /** The rows of several whole Parquet shards, in order. @param select what stands for their columns; undefined: they do */
 function slicesTable(slices: readonly SliceRequest[], select = "*"): string {
   const files = quotePaths(slices.map(({ file }) => file.path));
-  const rows = `read_parquet(${files}, ${rowNumberColumn} = true, hive_partitioning = false)`;
+  const rows = `read_parquet(${files}, ${fileRowNumber} = true, hive_partitioning = false)`;
   return `(SELECT ${select}, file_index AS ${quoteName(shardNumberColumn)} FROM ${rows})`;
 }
 

@@ -27,7 +27,7 @@ import {
 } from "./output-spec.js";
 import { type PublishSpec, checkPublish, publish } from "./publish-spec.js";
 import { type ReportSpec, report } from "./report-spec.js";
-import { type ServeSpec, checkServe, serve } from "./serve-spec.js";
+import { type ServeSpec, checkServe, serveSchema } from "./serve-spec.js";
 import {
   attempt,
   autoOrCount,
@@ -216,7 +216,7 @@ const job = z.strictObject({
     ),
   publish: publish.optional(),
   report: report.prefault({}).meta(attempt),
-  serve: serve
+  serve: serveSchema
     .prefault({})
     .meta(attempt)
     .describe("How infer-batch serve answers requests over HTTP. Runs ignore it. See serve.md."),

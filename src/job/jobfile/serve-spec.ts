@@ -32,7 +32,7 @@ export interface ServeSpec {
 
 const milliseconds = durationIn({ ms: 1, s: 1000, m: 60_000 }, "5ms, 2s or 1m");
 
-export const serve = z.strictObject({
+export const serveSchema = z.strictObject({
   host: text.default("127.0.0.1").describe("Address to listen on; 0.0.0.0 takes requests from other machines."),
   port: countFrom(0, 65_535).default(8080).describe("Port to listen on; 0 takes a free one."),
   key: z

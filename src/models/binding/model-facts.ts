@@ -1,4 +1,4 @@
-import { isRecord } from "../../base/checks.js";
+import { isRecord } from "../../base/guards.js";
 import type { ModelSignature, Tensor } from "../../columns/tensor.js";
 import { JobError } from "../../base/errors.js";
 

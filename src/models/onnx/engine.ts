@@ -8,7 +8,7 @@ import { ifOpened } from "../../base/promises.js";
 import { openRpcClient, untilExit, type WorkerPort } from "../../base/rpc.js";
 import type { Engine, EngineRequest, EngineResponse, LocalEngine, TreesState } from "../engine.js";
 import { refusedTokenizer, type TokenizerPlace } from "../tokens.js";
-import { openingFault, ProviderFault, refusalOf, runningFault, shortFault, withoutSource } from "./faults.js";
+import { openingFault, ProviderFault, modelRefusal, runningFault, shortFault, withoutSource } from "./faults.js";
 import type { SessionProtocol, SessionResponse, WorkerSettings } from "./protocol.js";
 
 interface OnnxModel {
@@ -277,6 +277,6 @@ function refusedModel({ modelPath, providers, device }: WorkerSettings, name: st
   }
   // "Load model from x.onnx failed:Protobuf parsing failed."
   const said = message.replace(`Load model from ${modelPath} failed:`, "").replaceAll(modelPath, name);
-  const { found, hint } = refusalOf(said);
+  const { found, hint } = modelRefusal(said);
   return new JobError("MODEL_INVALID", `loading model ${name}: ${found}`, { hint });
 }

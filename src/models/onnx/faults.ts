@@ -117,7 +117,7 @@ export const installLocale =
   "install it: apt-get install locales && localedef -i en_US -f UTF-8 en_US.UTF-8; or, without being root: mkdir locale && ln -s /usr/lib/locale/C.utf8 locale/en_US.utf8 && export LOCPATH=$PWD/locale";
 
 /** Returns why ONNX Runtime refuses a model, and a hint for its author; names the versions if they do not fit. */
-export function refusalOf(message: string): { readonly found: string; readonly hint: string } {
+export function modelRefusal(message: string): { readonly found: string; readonly hint: string } {
   const said = withoutSource(message);
   const [, opset, domain, newest] =
     /Opset (\d+) is under development.* domain (\S+) is till opset (\d+)/.exec(said) ?? [];

@@ -3,7 +3,7 @@ import { homedir } from "node:os";
 import { join, normalize } from "node:path";
 import { type HttpAnswer, type HttpEndpoint, downloadTo, headOf, readJson } from "../../base/http/http.js";
 import { type HubUri, parseHubUri } from "../../job/jobfile/uri.js";
-import { isRecord } from "../../base/checks.js";
+import { isRecord } from "../../base/guards.js";
 import { JobError } from "../../base/errors.js";
 import { digestOfFile } from "../../base/sha256.js";
 import { fetchedModels, type RemoteModel, type RemoteOptions } from "./cache.js";

@@ -5,7 +5,7 @@ import { type HttpAnswer, type HttpEndpoint, downloadTo, readJson, readText } fr
 import type { TlsSettings } from "../../base/http/request.js";
 import { parseJson } from "../../run/plan/parse-plan.js";
 import type { ModelOrigin } from "../../run/plan/plan.js";
-import { isRecord } from "../../base/checks.js";
+import { isRecord } from "../../base/guards.js";
 import { JobError, assertNever, errnoOf, messageOf } from "../../base/errors.js";
 import { sha256Of } from "../../base/sha256.js";
 import { printable } from "../../base/texts.js";

@@ -7,7 +7,7 @@ import {
   readAnswer,
   responseSchema,
 } from "../binding/prompt.js";
-import { fieldsOf, isCount } from "../../base/checks.js";
+import { fieldsOf, isCount } from "../../base/guards.js";
 import { sha256Of } from "../../base/sha256.js";
 import { strictText } from "../../base/texts.js";
 import type { TokenCount } from "../engine.js";

@@ -13,7 +13,7 @@ import {
   MalformedAnswer,
   type Protocol,
   type RequestedVersion,
-  UnfitValue,
+  UnsendableValue,
 } from "./protocol.js";
 import {
   type ModelServer,
@@ -149,7 +149,7 @@ function openClient(protocol: Protocol, servers: ModelServers, version: Requeste
       }
       return { kind: "answered", answer };
     } catch (error) {
-      if (error instanceof UnfitValue) {
+      if (error instanceof UnsendableValue) {
         return { kind: "refused", reason: undefined, message: `the answer has ${error.message}` };
       }
       if (error instanceof MalformedAnswer) {

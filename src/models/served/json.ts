@@ -8,7 +8,7 @@ import {
   type TensorType,
 } from "../../columns/tensor.js";
 import { BrokenTransfer } from "../../base/http/http.js";
-import { fieldsOf } from "../../base/checks.js";
+import { fieldsOf } from "../../base/guards.js";
 import { JobError } from "../../base/errors.js";
 import {
   type Answer,

@@ -159,7 +159,7 @@ export function parseAnswer(body: Uint8Array): unknown {
   try {
     text = strictText(body);
   } catch {
-    throw new UnfitValue("bytes that are not UTF-8");
+    throw new UnsendableValue("bytes that are not UTF-8");
   }
   try {
     return parseExactJson(text);
@@ -169,7 +169,7 @@ export function parseAnswer(body: Uint8Array): unknown {
 }
 
 /** A value in `data` that is no value of the tensor's type. */
-export class UnfitValue extends Error {
+export class UnsendableValue extends Error {
   override readonly name = "UnfitValue";
 }
 
@@ -205,8 +205,8 @@ export function tensorOfJson(
   return { dtype, dims, data: array };
 }
 
-function unfit(value: unknown, dtype: TensorType): UnfitValue {
-  return new UnfitValue(`${JSON.stringify(value) ?? "nothing"} in place of a ${dtype}`);
+function unfit(value: unknown, dtype: TensorType): UnsendableValue {
+  return new UnsendableValue(`${JSON.stringify(value) ?? "nothing"} in place of a ${dtype}`);
 }
 
 function textOf(value: unknown): string {

@@ -11,7 +11,7 @@ import {
 } from "../../base/http/http.js";
 import type { FindProxy } from "../../base/http/proxies.js";
 import type { ResponseHeaders, TlsSettings } from "../../base/http/request.js";
-import { fieldsOf } from "../../base/checks.js";
+import { fieldsOf } from "../../base/guards.js";
 import { JobError } from "../../base/errors.js";
 import { type RetryTools, tryAgain, type RetryVerdict } from "../../base/retry.js";
 

@@ -12,7 +12,7 @@ import {
 } from "../../columns/tensor.js";
 import { bytesPerElement, elementsOf } from "../../columns/values.js";
 import { BrokenTransfer, readText } from "../../base/http/http.js";
-import { fieldsOf } from "../../base/checks.js";
+import { fieldsOf } from "../../base/guards.js";
 import { JobError } from "../../base/errors.js";
 import {
   type Answer,
@@ -28,7 +28,7 @@ import {
   type ServerStatistics,
   tensorOfJson,
   type UnfitRequest,
-  UnfitValue,
+  UnsendableValue,
 } from "./protocol.js";
 import { ask, type Json, listIn, type ModelServer, modelUrl, untilReady, urlAt } from "./server.js";
 
@@ -202,7 +202,7 @@ function readAnswer(
   { headers, body }: AnswerMessage,
   wanted: readonly { readonly name: string; readonly dtype: string | undefined }[],
 ): Answer {
-  const { json, tensors } = readMessage("outputs", headers.get(jsonLength), body);
+  const { json, tensors } = readV2Message("outputs", headers.get(jsonLength), body);
   const version = json["model_version"];
   return {
     version: typeof version === "string" && version !== "" ? version : undefined,
@@ -215,7 +215,7 @@ function readAnswer(
  * @param length the header `inference-header-content-length`; null: all of the body is JSON
  * @throws MalformedAnswer; UnfitValue for a value in its JSON; BrokenTransfer if it is no JSON
  */
-export function readMessage(
+export function readV2Message(
   key: "inputs" | "outputs",
   length: string | null,
   body: Uint8Array<ArrayBuffer>,
@@ -343,7 +343,7 @@ function textsOfBytes(packed: Uint8Array<ArrayBuffer>, count: number): Texts | u
     }
     const text = packed.subarray(at, at + length);
     if (!isUtf8(text)) {
-      throw new UnfitValue("a text that is not UTF-8");
+      throw new UnsendableValue("a text that is not UTF-8");
     }
     bytes.set(text, written);
     at += length;

@@ -25,7 +25,7 @@ import {
   driftTable,
   historyCharts,
   outputCards,
-  rowsTable,
+  htmlTable,
   throughputChart,
 } from "./sections.js";
 import { readersText } from "../../run/lifecycle/published-run.js";
@@ -67,7 +67,7 @@ ${body}
 export function evaluationPage({ tables, notes }: ShownEvaluation, job: string): string {
   const sections = tables.map(
     ({ title, rows: [head = [], ...rows] }) => html`<section><h2>${title}</h2>
-${rowsTable(head, rows)}</section>
+${htmlTable(head, rows)}</section>
 `,
   );
   return document(

@@ -252,15 +252,15 @@ ${outputs}${rest}</section>
 
 function output(name: string, measures: Measures, tolerance: number): Html {
   const flips = flipRows(measures);
-  const pairs = flips.length === 0 ? nothing : rowsTable([...modelNames, "rows"], flips);
+  const pairs = flips.length === 0 ? nothing : htmlTable([...modelNames, "rows"], flips);
   const { title, head, rows } = differentRows(measures, modelNames);
-  const different = rows.length === 0 ? nothing : folded(`${title}: ${rows.length}`, rowsTable(head, rows));
+  const different = rows.length === 0 ? nothing : folded(`${title}: ${rows.length}`, htmlTable(head, rows));
   return html`<div class="compared"><h3>${name}</h3>
 <p>${agreementLine(measures, tolerance)}.</p>${pairs}${different}</div>
 `;
 }
 
-export function rowsTable([first = "", ...heads]: readonly string[], rows: readonly (readonly string[])[]): Html {
+export function htmlTable([first = "", ...heads]: readonly string[], rows: readonly (readonly string[])[]): Html {
   const lines = rows.map(
     ([name = "", ...cells]) => html`<tr><th>${name}</th>${cells.map((cell) => html`<td>${cell}</td>`)}</tr>`,
   );

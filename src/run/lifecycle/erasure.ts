@@ -1,6 +1,6 @@
 import type { RunVerdict } from "./lifecycle.js";
 import type { Agreement } from "../../checks/agreement.js";
-import { isRecord } from "../../base/checks.js";
+import { isRecord } from "../../base/guards.js";
 
 export interface KeyList {
   readonly columns: readonly string[];

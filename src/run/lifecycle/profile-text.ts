@@ -9,7 +9,7 @@ import { byChecks, type Decision } from "./lifecycle.js";
 import { comparedDateOf } from "./published-run.js";
 
 /** What is known of a run's rows when all spans are committed. */
-export interface RunRows {
+export interface KnownRows {
   readonly profile: SpanProfile;
   readonly rejected: number;
   /** Rows that are neither predicted nor rejected. Default: they are not known. */
@@ -19,7 +19,7 @@ export interface RunRows {
 }
 
 /** The profile of a run, for checks. One that is not compared has an empty date. */
-export function runProfileOf(plan: Plan, { profile, rejected, filtered, decision }: RunRows): RunProfile {
+export function runProfileOf(plan: Plan, { profile, rejected, filtered, decision }: KnownRows): RunProfile {
   const isApproved = decision?.kind === "approved" && decision.by !== byChecks && plan.erasure === undefined;
   const repeated = repeatedShare(profile.sketch);
   return {

@@ -33,7 +33,7 @@ export interface RowsOfRun {
   readonly filtered: number;
 }
 
-export function rowsOf(spans: ReadonlyMap<number, Omit<SpanRecord, "maker">>): RowsOfRun {
+export function countSpans(spans: ReadonlyMap<number, Omit<SpanRecord, "maker">>): RowsOfRun {
   const sum = { output: 0, rejected: 0, filtered: 0 };
   for (const { rows, rejected, filtered } of spans.values()) {
     sum.output += rows;

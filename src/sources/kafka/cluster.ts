@@ -2,7 +2,7 @@ import { errnoOf, isCertificateError, isTlsProtocolError, JobError, messageOf } 
 import { ifOpened } from "../../base/promises.js";
 import { connectionErrors, type RetryTools, type RetryVerdict, tryAgain } from "../../base/retry.js";
 import { type Connection, type KafkaLogin, type KafkaTls, openConnection, type Request } from "./connection.js";
-import { type Answer, RequestBody } from "./wire.js";
+import { type BrokerAnswer, RequestBody } from "./wire.js";
 
 export interface ClusterOptions {
   /** `host:port` each, some of the cluster's. */
@@ -303,7 +303,7 @@ function refuse(code: number): void {
   }
 }
 
-function onlyPartition<T>(answer: Answer, read: () => T): T {
+function onlyPartition<T>(answer: BrokerAnswer, read: () => T): T {
   const [topic = []] = answer.array(() => {
     answer.text();
     return answer.array(read);
@@ -327,7 +327,7 @@ function compactLength(length: number): Buffer {
 }
 
 function topicIn(
-  answer: Answer,
+  answer: BrokerAnswer,
   name: string,
   doing: string,
 ): TopicFacts & { readonly addresses: ReadonlyMap<number, string> } {

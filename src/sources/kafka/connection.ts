@@ -3,7 +3,7 @@ import { connect as connectPlain, isIP, type Socket } from "node:net";
 import { addAbortSignal } from "node:stream";
 import { connect as connectTls } from "node:tls";
 import { JobError } from "../../base/errors.js";
-import { Answer, RequestBody } from "./wire.js";
+import { BrokerAnswer, RequestBody } from "./wire.js";
 
 export interface KafkaLogin {
   readonly mechanism: "plain" | "scram-sha-256" | "scram-sha-512" | "oauthbearer";
@@ -40,7 +40,7 @@ export interface Request {
 /** An open connection to a broker. Requests may overlap; their answers come in order. */
 export interface Connection {
   readonly isOpen: boolean;
-  call(request: Request, body: Buffer): Promise<Answer>;
+  call(request: Request, body: Buffer): Promise<BrokerAnswer>;
   close(): void;
 }
 
@@ -118,7 +118,7 @@ function notKafka(): RangeError {
 }
 
 interface Waiting {
-  readonly resolve: (answer: Answer) => void;
+  readonly resolve: (answer: BrokerAnswer) => void;
   readonly reject: (error: Error) => void;
 }
 
@@ -150,7 +150,7 @@ function connectionOver(socket: Socket, limitMs: number): Connection {
       }
       wanted = 4 + length;
       if (held >= wanted) {
-        waiting.shift()?.resolve(new Answer(all.subarray(4, wanted)));
+        waiting.shift()?.resolve(new BrokerAnswer(all.subarray(4, wanted)));
         chunks = [all.subarray(wanted)];
         held -= wanted;
         wanted = 4;
@@ -176,7 +176,7 @@ function connectionOver(socket: Socket, limitMs: number): Connection {
       const asked = correlation;
       const header = new RequestBody().int16(api).int16(version).int32(asked).text("infer-batch");
       const message = (isFlexible ? header.int8(0) : header).raw(body).done();
-      const answering = new Promise<Answer>((resolve, reject) => {
+      const answering = new Promise<BrokerAnswer>((resolve, reject) => {
         if (ended !== undefined) {
           reject(ended);
           return;

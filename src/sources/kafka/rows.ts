@@ -4,7 +4,7 @@ import { type KafkaColumnType, leftOut, problemColumn, type TopicFields } from "
 import { JsonFields, numberIn } from "./json.js";
 import type { RecordVisitor } from "./records.js";
 import type { ValueReader } from "./registry.js";
-import { Answer } from "./wire.js";
+import { BrokerAnswer } from "./wire.js";
 
 const columnTypes: Readonly<Record<KafkaColumnType, ColumnType>> = {
   text: "utf8",
@@ -172,7 +172,7 @@ export function recordRows(
 
 /** Those that have a value; of two of a name the last one. */
 function headersIn(bytes: Buffer): Map<string, Buffer> {
-  const fields = new Answer(bytes);
+  const fields = new BrokerAnswer(bytes);
   const headers = new Map<string, Buffer>();
   for (let left = fields.zigzag(); left > 0; left -= 1) {
     const name = fields.buffer(fields.zigzag()).toString();

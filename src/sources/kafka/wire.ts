@@ -44,7 +44,7 @@ export class RequestBody {
 }
 
 /** Reads the body of an answer. @throws RangeError where it ends too early */
-export class Answer {
+export class BrokerAnswer {
   readonly #bytes: Buffer;
   #at = 0;
 

@@ -381,7 +381,7 @@ function snapshotOf(
   if (meta.format.provider !== "parquet") {
     throw unread(table, `files of format ${meta.format.provider}`, "export the rows to Parquet files");
   }
-  const columns = columnsOf(table, meta);
+  const columns = columnsOfDelta(table, meta);
   const parted = new Map(columns.flatMap((column) => column.storedNames.map((name) => [name, column])));
   let files: LakeFile[];
   try {
@@ -404,12 +404,12 @@ export interface SchemaField {
   readonly metadata?: Readonly<Record<string, unknown>> | undefined;
 }
 
-export function fieldsOf(schemaString: string): readonly SchemaField[] {
+export function fieldsOfSchema(schemaString: string): readonly SchemaField[] {
   return (JSON.parse(schemaString) as { fields: readonly SchemaField[] }).fields;
 }
 
 /** The columns of a table. @throws JobError SPEC_INVALID, SHARD_CORRUPT */
-export function columnsOf(
+export function columnsOfDelta(
   table: string,
   { schemaString, partitionColumns, configuration }: DeltaState["metaData"],
 ): readonly TableColumn[] {
@@ -418,7 +418,7 @@ export function columnsOf(
     throw unread(table, `column mapping ${mode}`, "copy the rows into a table without it");
   }
   try {
-    return fieldsOf(schemaString).map(({ name, type, metadata = {} }) => ({
+    return fieldsOfSchema(schemaString).map(({ name, type, metadata = {} }) => ({
       name,
       storedNames: [mode === "none" ? name : String(metadata["delta.columnMapping.physicalName"])],
       fieldId: mode === "id" ? Number(metadata["delta.columnMapping.id"]) : undefined,

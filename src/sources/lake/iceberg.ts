@@ -77,7 +77,7 @@ const metadata = z.object({
   "partition-specs": z.array(partitionSpec).default([]),
   properties: z.record(z.string(), z.string()).default({}),
 });
-export type Metadata = z.infer<typeof metadata>;
+export type TableMetadata = z.infer<typeof metadata>;
 
 /** Longs of Avro are bigints. */
 const manifest = z.object({
@@ -105,7 +105,7 @@ const entry = z.object({
   }),
 });
 
-export interface Entry {
+export interface ManifestEntry {
   readonly isRemoved: boolean;
   readonly file: z.infer<typeof entry>["data_file"];
   readonly sequence: bigint;
@@ -196,7 +196,7 @@ export async function readIcebergChanges(
     return { ...versionOf(table, { wanted, found, entries: all }), position };
   }
 
-  const { added, commit } = addedFiles<Entry>(table.table, onRewrite);
+  const { added, commit } = addedFiles<ManifestEntry>(table.table, onRewrite);
   for (const each of pathTo(table, found, start.id)) {
     const id = each["snapshot-id"];
     const own = each["manifest-list"] === undefined ? [] : await entriesOf(table, each, BigInt(id));
@@ -213,7 +213,7 @@ export async function readIcebergChanges(
       isRewrite: !isCompaction && operation !== "append",
     });
   }
-  const isRemoval = ({ file }: Entry): boolean => (file.content ?? content.data) !== content.data;
+  const isRemoval = ({ file }: ManifestEntry): boolean => (file.content ?? content.data) !== content.data;
   const deletes = onRewrite === "fail" ? [] : (await entriesOf(table, found)).filter(isRemoval);
   return { ...versionOf(table, { wanted, found, entries: [...added.values(), ...deletes] }), position };
 }
@@ -244,7 +244,7 @@ function pathTo({ table, meta }: IcebergTable, last: Snapshot, from: string): re
 
 /** A table as one of its metadata files has it. */
 export interface IcebergTable extends Located {
-  readonly meta: Metadata;
+  readonly meta: TableMetadata;
 }
 
 /** Reads a metadata file. @throws JobError SPEC_INVALID for what is not read; SHARD_CORRUPT */
@@ -270,11 +270,11 @@ function versionOf(
   }: {
     readonly wanted: IcebergVersion;
     readonly found: Snapshot | undefined;
-    readonly entries: readonly Entry[];
+    readonly entries: readonly ManifestEntry[];
   },
 ): LakeSnapshot {
   const { meta } = table;
-  const { schemaId, columns } = columnsOf(table, schemaOf(meta, wanted, found));
+  const { schemaId, columns } = columnsOfIceberg(table, schemaOf(meta, wanted, found));
   const files = filesOf(table, { entries: entries.filter(({ isRemoved }) => !isRemoved), meta, columns });
   return {
     version: found === undefined ? noSnapshot : String(found["snapshot-id"]),
@@ -284,7 +284,7 @@ function versionOf(
   };
 }
 
-async function metadataAt({ reader, table }: Place, at: string): Promise<Metadata> {
+async function metadataAt({ reader, table }: Place, at: string): Promise<TableMetadata> {
   const bytes = await reader.read(at);
   try {
     const text = bytes[0] === 0x1f ? gunzipSync(bytes, { maxOutputLength: mostMetadataBytes }) : bytes;
@@ -296,7 +296,7 @@ async function metadataAt({ reader, table }: Place, at: string): Promise<Metadat
 
 /** The snapshot that is wanted; undefined: the table has none yet. */
 export function snapshotOf(
-  { table, meta }: { readonly table: string; readonly meta: Metadata },
+  { table, meta }: { readonly table: string; readonly meta: TableMetadata },
   wanted: IcebergVersion,
 ): Snapshot | undefined {
   const byId = new Map(meta.snapshots.map((each) => [String(each["snapshot-id"]), each]));
@@ -333,13 +333,13 @@ export function snapshotOf(
 }
 
 /** The one that the snapshot was written with; for a branch, the one that the table has now, as in other engines. */
-function schemaOf(meta: Metadata, wanted: IcebergVersion, found: Snapshot | undefined): number | undefined {
+function schemaOf(meta: TableMetadata, wanted: IcebergVersion, found: Snapshot | undefined): number | undefined {
   const asked = "snapshot" in wanted ? wanted.schemaId : undefined;
   return asked ?? (isBranch(meta, wanted) ? undefined : found?.["schema-id"]) ?? meta["current-schema-id"];
 }
 
-export function columnsOf(
-  { table, meta }: { readonly table: string; readonly meta: Metadata },
+export function columnsOfIceberg(
+  { table, meta }: { readonly table: string; readonly meta: TableMetadata },
   id: number | undefined,
 ): Pick<LakeSnapshot, "schemaId" | "columns"> {
   const fields = (meta.schemas?.find((each) => each["schema-id"] === id) ?? meta.schema)?.fields;
@@ -363,7 +363,7 @@ export function columnsOf(
 const mappedNames = z.array(z.object({ "field-id": z.number().optional(), names: z.array(z.string()) }));
 
 /** Names that columns have in files which do not number them, by id. */
-function nameMapping(table: string, { properties }: Metadata): ReadonlyMap<number, readonly string[]> {
+function nameMapping(table: string, { properties }: TableMetadata): ReadonlyMap<number, readonly string[]> {
   const property = "schema.name-mapping.default";
   try {
     const mapped = mappedNames.parse(JSON.parse(properties[property] ?? "[]"));
@@ -382,12 +382,12 @@ function textOf(value: unknown): string | undefined {
     : undefined;
 }
 
-function isBranch({ refs }: Metadata, wanted: IcebergVersion): boolean {
+function isBranch({ refs }: TableMetadata, wanted: IcebergVersion): boolean {
   return "ref" in wanted && refs[wanted.ref]?.type !== "tag";
 }
 
 /** The types of Iceberg that are one of ours. */
-export const scalarTypes: Readonly<Record<string, ScalarType>> = {
+export const icebergTypes: Readonly<Record<string, ScalarType>> = {
   boolean: "bool",
   int: "int32",
   long: "int64",
@@ -409,7 +409,7 @@ function typeOf(type: unknown): ColumnType | undefined {
     if (precision !== undefined) {
       return { kind: "decimal", precision: Number(precision), scale: Number(scale) };
     }
-    return /^fixed\[\d+\]$/.test(type) ? "binary" : scalarTypes[type];
+    return /^fixed\[\d+\]$/.test(type) ? "binary" : icebergTypes[type];
   }
   const { type: kind, element, fields } = type as { type: string; element?: unknown; fields?: Field[] };
   if (kind === "list") {
@@ -485,7 +485,7 @@ export function storeName(table: string, uri: string): string {
 }
 
 /** Where a file is that the metadata names: below the table's folder, wherever that was when it was written. */
-function relocated({ table, meta }: { readonly table: string; readonly meta: Metadata }, uri: string): string {
+function relocated({ table, meta }: { readonly table: string; readonly meta: TableMetadata }, uri: string): string {
   const location = `${localName(meta.location).replace(/\/+$/, "")}/`;
   const path = localName(uri);
   if (!path.startsWith(location)) {
@@ -507,12 +507,12 @@ export async function entriesOf(
   { reader, table, whereIs }: Located,
   found: Snapshot,
   own?: bigint,
-): Promise<readonly Entry[]> {
+): Promise<readonly ManifestEntry[]> {
   const list = found["manifest-list"];
   if (list === undefined) {
     throw unread(table, "a snapshot without a list of manifests", "rewrite the table's manifests");
   }
-  const entries: Entry[] = [];
+  const entries: ManifestEntry[] = [];
   for (const each of await recordsOf({ reader, table }, whereIs(list), manifest)) {
     if (own !== undefined && each.added_snapshot_id !== own) {
       continue;
@@ -561,7 +561,11 @@ function filesOf(
     entries,
     meta,
     columns,
-  }: { readonly entries: readonly Entry[]; readonly meta: Metadata; readonly columns: readonly TableColumn[] },
+  }: {
+    readonly entries: readonly ManifestEntry[];
+    readonly meta: TableMetadata;
+    readonly columns: readonly TableColumn[];
+  },
 ): LakeFile[] {
   const { table, whereIs } = place;
   const deletes = entries.filter(({ file }) => (file.content ?? content.data) !== content.data);
@@ -648,10 +652,10 @@ interface DataFile {
 /** Rows are removed by the file's deletion vector, or else by the position deletes that came later. */
 function removalsOf(
   { reader, table, whereIs }: Located,
-  deletes: readonly Entry[],
+  deletes: readonly ManifestEntry[],
 ): (file: DataFile) => Pick<LakeFile, "removedCount" | "removed"> {
-  const vectors = new Map<string, Entry>();
-  const positions = new Map<string, Entry[]>();
+  const vectors = new Map<string, ManifestEntry>();
+  const positions = new Map<string, ManifestEntry[]>();
   for (const each of deletes) {
     const { file_format: format, referenced_data_file: of } = each.file;
     if (format.toLowerCase() === "puffin") {
@@ -719,7 +723,7 @@ async function readPositions({ reader, table }: Place, name: string): Promise<Re
 
 async function vectorOf(
   { reader, table }: Place,
-  { vector, name, count }: { readonly vector: Entry; readonly name: string; readonly count: number },
+  { vector, name, count }: { readonly vector: ManifestEntry; readonly name: string; readonly count: number },
 ): Promise<RemovedRows> {
   const start = Number(vector.file.content_offset ?? 0n);
   const size = Number(vector.file.content_size_in_bytes ?? 0n);

@@ -1,4 +1,4 @@
-import { isRecord } from "../../base/checks.js";
+import { isRecord } from "../../base/guards.js";
 import { assertNever, JobError, orError, reworded } from "../../base/errors.js";
 import {
   type HttpAnswer,
@@ -47,7 +47,7 @@ export interface CatalogOptions extends Pick<HttpEndpoint, "retry" | "signal" | 
   readonly of: "input" | "output.iceberg";
 }
 
-export interface TableName {
+export interface CatalogName {
   readonly namespace: readonly string[];
   readonly name: string;
 }
@@ -106,7 +106,7 @@ const tablesAnswer = z.object({ identifiers: z.array(z.object({ name: z.string()
 const namespacesAnswer = z.object({ namespaces: z.array(z.array(z.string())) });
 
 /** Opens a table of a catalog; nothing is asked before it is used. @param doing the act that messages begin with */
-export function catalogTable(options: CatalogOptions, { namespace, name }: TableName, doing: string): NamedTable {
+export function catalogTable(options: CatalogOptions, { namespace, name }: CatalogName, doing: string): NamedTable {
   const { url, warehouse, isVending } = options;
   const base = url.replace(/\/+$/, "");
   const ask = askerOf(options, base, doing);
@@ -175,7 +175,7 @@ export function catalogTable(options: CatalogOptions, { namespace, name }: Table
   /** Says which tables or namespaces there are, if the catalog tells. */
   async function missing(
     refusal: JobError,
-    { root, tables, namespace: levels, name: wanted }: TableName & { readonly root: string; readonly tables: string },
+    { root, tables, namespace: levels, name: wanted }: CatalogName & { readonly root: string; readonly tables: string },
   ): Promise<JobError> {
     const there = await ask(tables, tablesAnswer).then(
       ({ identifiers }) => ({

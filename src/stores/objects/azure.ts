@@ -19,11 +19,11 @@ import {
   percentEncode,
   pieceBytes,
   piecesOf,
-  Refusal,
+  StoreRefusal,
   renewed,
   saidBy,
   type Token,
-  tokenOf,
+  parseToken,
 } from "./cloud.js";
 import {
   CredentialsError,
@@ -31,7 +31,7 @@ import {
   type ObjectFailure,
   type ObjectProtocol,
   type ObjectVersion,
-  type Page,
+  type ListedPage,
   permanent,
   type PutOptions,
   type SentBody,
@@ -96,7 +96,7 @@ export function azureProtocol(options: CloudOptions): ObjectProtocol {
       while (headers["x-ms-copy-status"] === "pending") {
         await new Promise((done) => setTimeout(done, copyPollMs));
         ({ headers } = await ask(requestFor("HEAD", to), signal).catch((error: unknown) => {
-          const isGone = error instanceof Refusal && error.status === 404;
+          const isGone = error instanceof StoreRefusal && error.status === 404;
           throw isGone ? new BrokenTransfer("what was copied is gone") : error;
         }));
       }
@@ -162,7 +162,7 @@ function storedOf(headers: Readonly<Record<string, string>>): StoredObject {
   };
 }
 
-function pageOf(xml: string): Page {
+function pageOf(xml: string): ListedPage {
   if (!/<\/EnumerationResults>\s*$/.test(xml)) {
     throw new BrokenTransfer("the store's response is not a listing");
   }
@@ -230,7 +230,7 @@ function classify(error: unknown, call: ObjectCall): ObjectFailure {
   const { account, container } = partsOf(call.object.bucket);
   const role = call.action === "read" || call.action === "list" ? "Reader" : "Contributor";
   const needs = `these credentials need the role Storage Blob Data ${role} on container ${container} of account ${account}, whose firewall must let this machine in`;
-  if (!(error instanceof Refusal)) {
+  if (!(error instanceof StoreRefusal)) {
     return classifyCloud(error, call, needs);
   }
   const found = saidBy(error);
@@ -415,7 +415,7 @@ async function principalToken(
     form: { client_id: client, grant_type: "client_credentials", scope: `${storageScope}/.default`, ...proof },
     hint: "check AZURE_TENANT_ID, AZURE_CLIENT_ID, and AZURE_FEDERATED_TOKEN_FILE or AZURE_CLIENT_SECRET",
   });
-  return tokenOf(answer);
+  return parseToken(answer);
 }
 
 /** A token file is rewritten before it expires: it is read anew each time. */
@@ -440,14 +440,14 @@ async function managedToken(client: string | undefined, env: Env, ask: AskPlainl
   if (endpoint !== undefined && header !== undefined) {
     const url = `${endpoint}?api-version=2019-08-01&${query}`;
     const headers = { "x-identity-header": header };
-    return tokenOf(await askForToken(ask, { service: "the identity service", url, headers, hint }));
+    return parseToken(await askForToken(ask, { service: "the identity service", url, headers, hint }));
   }
   const named = setIn(env, "AZURE_POD_IDENTITY_AUTHORITY_HOST");
   const host = named ?? "http://169.254.169.254";
   const url = `${host.replace(/\/$/, "")}/metadata/identity/oauth2/token?api-version=2018-02-01&${query}`;
   try {
     const service = "the instance metadata service";
-    return tokenOf(
+    return parseToken(
       await askForToken(ask, { service, url, headers: { metadata: "true" }, timeoutMs: metadataMs, hint }),
     );
   } catch (error) {
@@ -471,7 +471,7 @@ async function cliToken(): Promise<Token | undefined> {
   try {
     const { stdout } = await promisify(execFile)("az", args, { timeout: 30_000 });
     const { accessToken, expires_on: expiresOn } = fieldsOfJson(stdout);
-    return tokenOf({ access_token: accessToken, expires_on: expiresOn });
+    return parseToken({ access_token: accessToken, expires_on: expiresOn });
   } catch (error) {
     if (errnoOf(error) === "ENOENT") {
       return undefined;

@@ -77,7 +77,7 @@ export interface Authority {
 export type AskPlainly = (request: CloudRequest, timeoutMs?: number) => Promise<CloudResponse>;
 
 /** A response that is no success. */
-export class Refusal extends Error {
+export class StoreRefusal extends Error {
   readonly status: number;
   /** The store's name of the error; "" where it has none. */
   readonly code: string;
@@ -108,7 +108,7 @@ export function openCloud(
         return response;
       }
       const { code, said } = readError(response);
-      throw new Refusal(response.status, code, said);
+      throw new StoreRefusal(response.status, code, said);
     },
     [Symbol.dispose]: () => pool[Symbol.dispose](),
   };
@@ -181,10 +181,10 @@ export function percentEncode(text: string): string {
 
 /** Tells what a failed call means. @param needs says what these credentials need, where the store refuses them */
 export function classifyCloud(error: unknown, call: ObjectCall, needs: string): ObjectFailure {
-  return error instanceof Refusal ? classifyStatus(error, call, needs) : classifyUnanswered(error, call);
+  return error instanceof StoreRefusal ? classifyStatus(error, call, needs) : classifyUnanswered(error, call);
 }
 
-function classifyStatus(refusal: Refusal, call: ObjectCall, needs: string): ObjectFailure {
+function classifyStatus(refusal: StoreRefusal, call: ObjectCall, needs: string): ObjectFailure {
   const { status, code, message } = refusal;
   const found = saidBy(refusal);
   if ([408, 409, 425, 429].includes(status) || (status >= 500 && status !== 501)) {
@@ -210,7 +210,7 @@ function classifyStatus(refusal: Refusal, call: ObjectCall, needs: string): Obje
   }
 }
 
-export function saidBy({ status, code }: Refusal): string {
+export function saidBy({ status, code }: StoreRefusal): string {
   return `the store says ${code === "" ? "" : `${code}, `}${status}`;
 }
 
@@ -301,7 +301,7 @@ export async function askForToken(ask: AskPlainly, request: TokenRequest): Promi
 }
 
 /** The token of an answer; services send its time as a number or a text. */
-export function tokenOf(fields: Readonly<Record<string, unknown>>): Token {
+export function parseToken(fields: Readonly<Record<string, unknown>>): Token {
   const { access_token: text, expires_in: expiresIn, expires_on: expiresOn } = fields;
   if (typeof text !== "string" || text === "") {
     throw new CredentialsError("no credentials: the service answers with something other than a token");

@@ -4,7 +4,7 @@ import { readFile } from "node:fs/promises";
 import { homedir } from "node:os";
 import { join } from "node:path";
 import { BrokenTransfer } from "../../base/http/http.js";
-import { fieldsOf } from "../../base/checks.js";
+import { fieldsOf } from "../../base/guards.js";
 import { errnoOf, messageOf } from "../../base/errors.js";
 import { connectionErrors } from "../../base/retry.js";
 import {
@@ -22,11 +22,11 @@ import {
   percentEncode,
   pieceBytes,
   piecesOf,
-  Refusal,
+  StoreRefusal,
   renewed,
   saidBy,
   type Token,
-  tokenOf,
+  parseToken,
 } from "./cloud.js";
 import {
   CredentialsError,
@@ -35,7 +35,7 @@ import {
   type ObjectName,
   type ObjectProtocol,
   type ObjectVersion,
-  type Page,
+  type ListedPage,
   permanent,
   type PutOptions,
   type SentBody,
@@ -83,7 +83,7 @@ export function gcsProtocol(options: CloudOptions): ObjectProtocol {
         onHeaders({ status, headers: answered }) {
           const generation = answered["x-goog-generation"];
           if (generation !== undefined && generation !== etag) {
-            throw new Refusal(412, "", "it has changed"); // of a server that ignores the condition
+            throw new StoreRefusal(412, "", "it has changed"); // of a server that ignores the condition
           }
           return onHeaders({ status, headers: { ...answered, etag } });
         },
@@ -110,8 +110,8 @@ export function gcsProtocol(options: CloudOptions): ObjectProtocol {
       const request = requestFor("DELETE", object, { query: { generation: etag } });
       const refusal = await ask(request, signal).then(() => undefined, missing);
       const left = await head(object, signal).catch(missing);
-      if (!(left instanceof Refusal)) {
-        throw new Refusal(412, "", "it has changed");
+      if (!(left instanceof StoreRefusal)) {
+        throw new StoreRefusal(412, "", "it has changed");
       }
       if (refusal !== undefined) {
         throw refusal;
@@ -142,8 +142,8 @@ const asStored = { "accept-encoding": "gzip" };
 const bucketNotFound = "bucketNotFound";
 
 /** @throws all other errors */
-function missing(error: unknown): Refusal {
-  if (error instanceof Refusal && error.status === 404) {
+function missing(error: unknown): StoreRefusal {
+  if (error instanceof StoreRefusal && error.status === 404) {
     return error;
   }
   throw error;
@@ -151,11 +151,13 @@ function missing(error: unknown): Refusal {
 
 /** Of a listing or an upload 404 means the bucket. */
 function ofBucket(error: unknown): never {
-  throw error instanceof Refusal && error.status === 404 ? new Refusal(404, bucketNotFound, error.message) : error;
+  throw error instanceof StoreRefusal && error.status === 404
+    ? new StoreRefusal(404, bucketNotFound, error.message)
+    : error;
 }
 
 function ofUpload(error: unknown): never {
-  const isGone = error instanceof Refusal && (error.status === 404 || error.status === 410);
+  const isGone = error instanceof StoreRefusal && (error.status === 404 || error.status === 410);
   throw isGone ? new BrokenTransfer("the store no longer knows the upload") : error;
 }
 
@@ -254,7 +256,7 @@ function storedOf({ body }: CloudResponse): StoredObject {
   };
 }
 
-function pageOf({ body }: CloudResponse): Page {
+function pageOf({ body }: CloudResponse): ListedPage {
   const text = body.toString("utf8");
   if (!/^\s*\{[^]*\}\s*$/.test(text)) {
     throw new BrokenTransfer("the store's response is not a listing");
@@ -309,14 +311,14 @@ const permissions = {
 
 function classify(error: unknown, call: ObjectCall): ObjectFailure {
   const { act, action, object } = call;
-  if (error instanceof Refusal && error.status === 403 && /^(rateLimit|userRateLimit)Exceeded$/.test(error.code)) {
+  if (error instanceof StoreRefusal && error.status === 403 && /^(rateLimit|userRateLimit)Exceeded$/.test(error.code)) {
     return { kind: "transient", found: saidBy(error) };
   }
-  if (error instanceof Refusal && error.status === 400 && /MD5|CRC32C/i.test(error.message)) {
+  if (error instanceof StoreRefusal && error.status === 400 && /MD5|CRC32C/i.test(error.message)) {
     return { kind: "transient", found: "the store received other bytes than were sent" };
   }
   if (
-    error instanceof Refusal &&
+    error instanceof StoreRefusal &&
     error.status === 404 &&
     (error.code === bucketNotFound || /bucket does not exist/i.test(error.message))
   ) {
@@ -394,7 +396,7 @@ async function tokenFor(file: Fields, ask: AskPlainly, scope = storageScope): Pr
       };
       const url = textOf(file["token_uri"]) ?? "https://oauth2.googleapis.com/token";
       const hint = "log in again: gcloud auth application-default login";
-      return tokenOf(await askForToken(ask, { service: "Google", url, form, hint }));
+      return parseToken(await askForToken(ask, { service: "Google", url, form, hint }));
     }
     case "external_account":
       return await federatedToken(file, ask, scope);
@@ -445,7 +447,7 @@ async function serviceAccountToken(file: Fields, ask: AskPlainly, scope: string)
   }
   const form = { assertion: `${text}.${signature}`, grant_type: "urn:ietf:params:oauth:grant-type:jwt-bearer" };
   const hint = "check that the key of the service account still exists, and this machine's clock";
-  return tokenOf(await askForToken(ask, { service: "Google", url, form, hint }));
+  return parseToken(await askForToken(ask, { service: "Google", url, form, hint }));
 }
 
 /** Workload identity federation: a token of another issuer, from a file or a URL, is exchanged for one of Google's. */
@@ -461,7 +463,7 @@ async function federatedToken(file: Fields, ask: AskPlainly, scope: string): Pro
   };
   const hint = "check the workload identity pool, its provider, and the token of this pod or machine";
   const service = "Google's token exchange";
-  const token = tokenOf(await askForToken(ask, { service, url: need(file, "token_url"), form, hint }));
+  const token = parseToken(await askForToken(ask, { service, url: need(file, "token_url"), form, hint }));
   return impersonationUrl === undefined ? token : await impersonated(impersonationUrl, token, ask, scope);
 }
 
@@ -509,7 +511,7 @@ async function metadataToken(env: Env, ask: AskPlainly): Promise<Token> {
   const service = "the metadata server";
   const hint = "run under a service account: a node pool or machine may have none";
   try {
-    return tokenOf(await askForToken(ask, { service, url, headers, timeoutMs: metadataMs, hint }));
+    return parseToken(await askForToken(ask, { service, url, headers, timeoutMs: metadataMs, hint }));
   } catch (error) {
     const isAway = error instanceof BrokenTransfer || connectionErrors.has(errnoOf(error) ?? "");
     // Other clouds have a server of their own at that address.

@@ -24,7 +24,7 @@ export interface ObjectProtocol extends Disposable {
    * @param folder lists keys with a slash after the prefix by their common prefix only, as objects without ETag and bytes
    * @param after `next` of the page before
    */
-  list(prefix: ObjectName, folder: boolean, after: string | undefined, signal: AbortSignal): Promise<Page>;
+  list(prefix: ObjectName, folder: boolean, after: string | undefined, signal: AbortSignal): Promise<ListedPage>;
   head(object: ObjectVersion, signal: AbortSignal): Promise<StoredObject>;
   /** Requests a range on the condition that the object has its ETag. The bytes go to `onHeaders`, if the status is 2xx. */
   get(request: RangeRequest, signal: AbortSignal): Promise<unknown>;
@@ -85,7 +85,7 @@ export interface ListedObject {
   readonly sizeBytes: number;
 }
 
-export interface Page {
+export interface ListedPage {
   readonly objects: readonly ListedObject[];
   /** Where the listing continues; undefined: nowhere; "": it does, and the store does not say where. */
   readonly next: string | undefined;
@@ -97,11 +97,11 @@ export interface StoredObject {
   /** The object's version, in a bucket that keeps versions. */
   readonly versionId: string | undefined;
   /** User metadata; names in lower case. */
-  readonly metadata: Metadata;
+  readonly metadata: ObjectMetadata;
 }
 
 /** Names are of lower-case letters and digits: some stores take no others. */
-export type Metadata = Readonly<Record<string, string>>;
+export type ObjectMetadata = Readonly<Record<string, string>>;
 
 /** Bytes [start, end) of an object. */
 export interface ObjectRange {
@@ -139,7 +139,7 @@ export class ChangedBody extends Error {
 export interface PutOptions {
   /** What the key must hold: nothing, or the version with this ETag; undefined: it may hold anything. */
   readonly over: "nothing" | { readonly etag: string } | undefined;
-  readonly metadata: Metadata;
+  readonly metadata: ObjectMetadata;
 }
 
 /** No credentials were found. Without a `hint` the cause is transient; with one, it says what to do. */

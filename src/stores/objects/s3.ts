@@ -24,7 +24,7 @@ import { objectUriText } from "../../job/jobfile/uri.js";
 import type { StoreOutputSpec } from "../../job/jobfile/output-spec.js";
 import { errnoOf, JobError, messageOf } from "../../base/errors.js";
 import { credentialsFrom, expiredCredentialsNames, isTransientResponse, statusOf } from "./aws-credentials.js";
-import { classifyCloud, percentEncode, Refusal, saidBy } from "./cloud.js";
+import { classifyCloud, percentEncode, StoreRefusal, saidBy } from "./cloud.js";
 import {
   type GiveCredentials,
   type ObjectCall,
@@ -32,7 +32,7 @@ import {
   type ObjectName,
   type ObjectProtocol,
   type ObjectVersion,
-  type Page,
+  type ListedPage,
   type PutOptions,
   type SentBody,
   type StoredObject,
@@ -72,7 +72,7 @@ function s3Protocol(options: S3Options): ObjectProtocol {
   const encryption = encryptionInput(settings.encryption);
   return {
     scheme: "s3",
-    classify,
+    classify: classifyS3,
     renew: () => client().config.credentials({ forceRefresh: true }),
     async list({ bucket: Bucket, key: Prefix }, folder, after, abortSignal) {
       const command = new ListObjectsV2Command({
@@ -182,7 +182,7 @@ function objectInput({ bucket, key, versionId }: ObjectVersion): {
   return { Bucket: bucket, Key: key, ...(versionId === undefined ? {} : { VersionId: versionId }) };
 }
 
-function pageOf(page: ListObjectsV2CommandOutput): Page {
+function pageOf(page: ListObjectsV2CommandOutput): ListedPage {
   const { Name: name, IsTruncated: isTruncated, NextContinuationToken: next } = page;
   if (name === undefined && isTruncated === undefined) {
     throw new BrokenTransfer("the store's response is not a listing");
@@ -308,7 +308,7 @@ const wrongKeyNames = /^(InvalidAccessKeyId|SignatureDoesNotMatch|InvalidClientT
  * Tells what a failed call means, from the SDK's error or the socket's.
  * @public so that tests classify errors of the system
  */
-export function classify(error: unknown, call: ObjectCall): ObjectFailure {
+export function classifyS3(error: unknown, call: ObjectCall): ObjectFailure {
   const { act, action, object } = call;
   const name = error instanceof Error ? error.name : "";
   const status = statusOf(error);
@@ -326,7 +326,7 @@ export function classify(error: unknown, call: ObjectCall): ObjectFailure {
   }
 
   const code = name === "Unknown" ? "" : name;
-  const refusal = new Refusal(status, code, messageOf(error));
+  const refusal = new StoreRefusal(status, code, messageOf(error));
   const found = saidBy(refusal);
   const denied = (message: string, hint: string): JobError =>
     new JobError("PERMISSION", `${act}: ${message}`, { hint });

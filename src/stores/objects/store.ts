@@ -12,7 +12,7 @@ import { sha256Of } from "../../base/sha256.js";
 import {
   ChangedBody,
   type ListedObject,
-  type Metadata,
+  type ObjectMetadata,
   type ObjectCall,
   type ObjectFailure,
   type ObjectName,
@@ -44,7 +44,7 @@ export interface FileBody {
 
 interface CreateRequest {
   readonly body: ObjectBody;
-  readonly metadata?: Metadata;
+  readonly metadata?: ObjectMetadata;
   /** Whether the store honours the condition that nothing has the key. Otherwise only one process may write to it. */
   readonly conditional: boolean;
 }

@@ -7,7 +7,7 @@ import {
   type AnswerJournal,
   answerGroups,
   type DocumentKind,
-  type KeptAnswer,
+  type LoggedAnswer,
   type Ledger,
   decisionDocument,
 } from "../../stores/ledger.js";
@@ -136,7 +136,7 @@ const readAtOnce = 8;
 const pauseMs = 1000;
 
 /** Opens the journal of a run: a folder to which each attempt adds files. */
-export function openAnswers(store: Store, layout: Layout, writer: string, fence: Fence): AnswerJournal {
+export function openAnswerFiles(store: Store, layout: Layout, writer: string, fence: Fence): AnswerJournal {
   let files = 0;
   return {
     pauseMs,
@@ -154,7 +154,7 @@ export function openAnswers(store: Store, layout: Layout, writer: string, fence:
   };
 }
 
-async function* readAnswers(store: Store, { answers: log }: Layout): AsyncGenerator<KeptAnswer> {
+async function* readAnswers(store: Store, { answers: log }: Layout): AsyncGenerator<LoggedAnswer> {
   const names = await namesIn(store, log);
   for (let start = 0; start < names.length; start += readAtOnce) {
     const group = names.slice(start, start + readAtOnce);
@@ -169,7 +169,7 @@ const checksumDigits = 16;
 /** A record is a line: the checksum of the rest, a space, the request's digest, a space, and the answer's JSON. */
 const recordPattern = /^([0-9a-f]{16}) (([0-9a-f]{64}) (.+))$/s;
 
-function recordOf({ request, answer }: KeptAnswer): string {
+function recordOf({ request, answer }: LoggedAnswer): string {
   // JSON has line ends only between its values, where they mean nothing.
   const content = `${request} ${answer.replaceAll(/[\r\n]+/g, " ")}`;
   return `${checksumOf(content)} ${content}\n`;
@@ -179,7 +179,7 @@ function recordOf({ request, answer }: KeptAnswer): string {
  * Yields the answers of a file of the log. Leaves out lines that are torn or damaged.
  * @public so that tests read a journal as a killed attempt left it
  */
-export function* answersIn(text: string): Generator<KeptAnswer> {
+export function* answersIn(text: string): Generator<LoggedAnswer> {
   for (let start = 0, end = text.indexOf("\n"); end >= 0; start = end + 1, end = text.indexOf("\n", start)) {
     const [, checksum, content = "", request = "", answer = ""] = recordPattern.exec(text.slice(start, end)) ?? [];
     if (checksum !== undefined && checksum === checksumOf(content)) {

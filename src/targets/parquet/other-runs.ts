@@ -16,7 +16,7 @@ import {
   runOfPart,
 } from "./layout.js";
 import { type Manifest, publishedManifest, secondsOf, sizesIn } from "./manifest.js";
-import { lasting, latestRun, readPlan, refuseForeign, runIdIn, runIdsIn, superseded } from "./plan-file.js";
+import { lasting, latestRunId, readPlan, refuseForeign, runIdIn, runIdsIn, superseded } from "./plan-file.js";
 import { sha256Of } from "../../base/sha256.js";
 import { jobOf, splitRunId } from "../../run/plan/identity.js";
 import { parseRunProfile } from "../../run/lifecycle/profile-text.js";
@@ -129,7 +129,7 @@ async function publishedIn(store: ReadableStore, folder: string, own: string): P
 }
 
 /** Reads a pinned profile. @throws JobError `failure` when it is gone, or another one than was pinned */
-export async function readPinned(
+export async function readPinnedRun(
   store: ReadableStore,
   folder: string,
   { runId, sha256, place, failure }: PinnedRun & { readonly failure: ErrorCode },
@@ -188,7 +188,7 @@ export async function findPublishedParts(
   const published = runIdIn(await store.readText(success));
   const manifest = publishedManifest(await store.readText(path));
   if (!profile.endsWith(suffix) || published === undefined || manifest?.run_id !== published) {
-    const latest = await readPlan(store, layoutOf(folder, await latestRun(store, folder, base)));
+    const latest = await readPlan(store, layoutOf(folder, await latestRunId(store, folder, base)));
     throw latest?.pruned !== undefined
       ? gone("they were pruned")
       : away(latest === undefined ? "they are gone" : taken);
@@ -406,7 +406,7 @@ export async function pruneFolder(
 ): Promise<PruneOutcome> {
   const layout = layoutOf(folder, pruning.tombstone);
   const { base } = splitRunId(latest);
-  const now = await latestRun(store, folder, base);
+  const now = await latestRunId(store, folder, base);
   if (isLater(now, layout) || (now !== latest && now !== layout.runId)) {
     return plannedMeanwhile(now);
   }

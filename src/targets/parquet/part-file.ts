@@ -1,8 +1,9 @@
+import { quoteText } from "../../base/sql.js";
 import type { Column, ColumnType, NamedColumn, OutputRows } from "../../columns/types.js";
 import { createTable } from "../../duckdb/vectors.js";
 import type { DuckDBConnection, DuckDbAccess } from "../../duckdb/instance.js";
 import { readColumns, schemaDigests } from "../../duckdb/parquet-schema.js";
-import { quotePaths, quoteText } from "../../duckdb/sql.js";
+import { quotePaths } from "../../duckdb/sql.js";
 import type { Compression } from "../../job/jobfile/output-spec.js";
 import { type PartFacts, type PartLabel, parseLabel } from "./manifest.js";
 import { assertNever } from "../../base/errors.js";

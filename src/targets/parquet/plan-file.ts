@@ -78,7 +78,7 @@ export async function runIdsIn(store: ReadableStore, { runs }: Pick<Layout, "run
 }
 
 /** The latest run in a folder of those that start with `base`: the planned one with the highest number. */
-export async function latestRun(store: ReadableStore, folder: string, base: RunId): Promise<RunId> {
+export async function latestRunId(store: ReadableStore, folder: string, base: RunId): Promise<RunId> {
   const names = await runIdsIn(store, layoutOf(folder, base));
   const numbers = names.map((name) => splitRunId(name)).filter((run) => run.base === base && run.number > 1);
   for (const { number } of numbers.toSorted((one, other) => other.number - one.number)) {
@@ -140,7 +140,7 @@ export function unfenced({ temporary }: Layout): Fence {
 /** For a plan that could not be stored, or is the marker of a lost one; `error` where there is no later run. */
 async function laterRunOr(store: ReadableStore, layout: Layout, error: unknown): Promise<unknown> {
   const { base } = splitRunId(layout.runId);
-  const latest = await latestRun(store, layout.folder, base).catch(() => base); // `error` says more
+  const latest = await latestRunId(store, layout.folder, base).catch(() => base); // `error` says more
   return isLater(latest, layout) ? superseded(layout, latest) : error;
 }
 
@@ -167,7 +167,7 @@ async function lostPlans(store: ReadableStore, { folder, runId }: Layout): Promi
  */
 export async function findPlan(store: ReadableStore, folder: string, base: RunId): Promise<StoredPlan | undefined> {
   for (;;) {
-    const layout = layoutOf(folder, await latestRun(store, folder, base));
+    const layout = layoutOf(folder, await latestRunId(store, folder, base));
     try {
       // First: where plans are lost, this names the latest run that has parts.
       await refuseForeign(store, layout);
@@ -175,7 +175,7 @@ export async function findPlan(store: ReadableStore, folder: string, base: RunId
     } catch (error) {
       // A run that another attempt has opened since may have moved its parts into place. It is the latest run now.
       // Where that cannot be read, `error` says more.
-      if ((await latestRun(store, folder, base).catch(() => layout.runId)) === layout.runId) {
+      if ((await latestRunId(store, folder, base).catch(() => layout.runId)) === layout.runId) {
         throw error;
       }
     }

@@ -1,3 +1,4 @@
+import { quoteName } from "../../base/sql.js";
 import type { DuckDb, DuckDbAccess, DuckDBConnection } from "../../duckdb/instance.js";
 import { numberedRunId } from "../../run/plan/identity.js";
 import type { Plan, Span } from "../../run/plan/plan.js";
@@ -6,14 +7,14 @@ import { flush, type Store } from "../../stores/store.js";
 import { type ErrorCode, JobError, messageOf } from "../../base/errors.js";
 import type { AttemptJson, Opening, RunSink, RunWriter, Sink, StoredPlan } from "../target.js";
 import { commitSpan, encodePiece } from "./commit.js";
-import { createInPlace, openAnswers, openLedger, readDocument, refuseStopped } from "./ledger.js";
+import { createInPlace, openAnswerFiles, openLedger, readDocument, refuseStopped } from "./ledger.js";
 import {
   findHistory,
   findPublished,
   findPublishedParts,
   type OtherFolders,
   pruneFolder,
-  readPinned,
+  readPinnedRun,
 } from "./other-runs.js";
 import { layoutOf, plannedLayout } from "./layout.js";
 import { createPlan, damagedOutput, findPlan, hidden, planCheck, readPlan, refuseForeign } from "./plan-file.js";
@@ -21,7 +22,7 @@ import { unlink } from "node:fs/promises";
 import { mergeProfiles, noRows, parseProfile, type SpanProfile } from "../../checks/profile/profile.js";
 import type { RejectedRow, SpanOutput } from "../../columns/types.js";
 import { spanCount } from "../../run/plan/spans.js";
-import { type CommittedBy, rowsOf, type SpanFile } from "../../run/lifecycle/span-record.js";
+import { type CommittedBy, countSpans, type SpanFile } from "../../run/lifecycle/span-record.js";
 import { runProfileOf, runProfileText } from "../../run/lifecycle/profile-text.js";
 import { requireApproved } from "../../run/lifecycle/lifecycle.js";
 import type { Compression } from "../../job/jobfile/output-spec.js";
@@ -43,7 +44,7 @@ import {
 import { clearEarlierRuns, clearRun, publishRun } from "./publish.js";
 import type { KeyCounts } from "../../checks/rules/spec.js";
 import { type Spool, withSpoolErrors } from "../../base/spool.js";
-import { firstLine, quoteName, quotePaths } from "../../duckdb/sql.js";
+import { firstLine, quotePaths } from "../../duckdb/sql.js";
 
 export interface ParquetSinkOptions extends Omit<RunTools, "store"> {
   /** Names the folder in messages and reports. */
@@ -81,7 +82,7 @@ export function openParquetSink(options: ParquetSinkOptions): Sink {
         ? findPlan(store, folder, base)
         : readPlan(store, layoutOf(folder, numberedRunId(base, number))),
     published: (where) => findPublished(store, { folder, folders }, where),
-    readProfile: (pinned) => readPinned(store, folder, { ...pinned, failure: options.failure }),
+    readProfile: (pinned) => readPinnedRun(store, folder, { ...pinned, failure: options.failure }),
     async readPublished({ run }) {
       const { place, rows, parts } = await findPublishedParts(store, folder, { ...run, failure: options.failure });
       return { format: "parquet", rows, ...options.storeAt(place).fetch(parts, "whole") };
@@ -142,7 +143,7 @@ async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening): Prom
     });
   }
   const known: CommittedSpans = { parts, own: new Map(), profiled: new Set(), profile: noRows };
-  const journal = openAnswers(store, layout, writer, hidden(run));
+  const journal = openAnswerFiles(store, layout, writer, hidden(run));
   return {
     ...stored,
     state: await readState(stored.plan, finished, (kind) => readDocument(store, layout, kind)),
@@ -301,7 +302,7 @@ async function finishRun(run: RunFolder, known: CommittedSpans, attempt: Attempt
     requireApproved(decision, layout.runId);
   }
   const committed = await committedProfile(run, known);
-  const { rejected } = rowsOf(known.parts);
+  const { rejected } = countSpans(known.parts);
   const profile = runProfileText(runProfileOf(stored.plan, { profile: committed, rejected, decision }));
   const baseline = decision?.asBaseline ?? true; // a run without a decision is part of what later runs are compared with
   try {

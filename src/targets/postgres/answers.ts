@@ -1,9 +1,9 @@
 import type { Plan } from "../../run/plan/plan.js";
-import { answerGroups, type AnswerJournal, type KeptAnswer } from "../../stores/ledger.js";
+import { answerGroups, type AnswerJournal, type LoggedAnswer } from "../../stores/ledger.js";
 import { isMissingTable, retrying, type Session, transact } from "./connections.js";
-import { isFinished, lockRun, lockRuns, refuseStopped } from "./control.js";
+import { isFinished, lockRun, lockRuns, refuseStoppedRun } from "./control.js";
 import { answersTable, oidOf, quoteTable, showTable, type TableName } from "./table.js";
-import { retried, type RunTools } from "./modes/mode.js";
+import { retried, type TableTools } from "./modes/mode.js";
 
 const rowsPerQuery = 500;
 
@@ -11,7 +11,7 @@ const rowsPerQuery = 500;
  * Opens the journal of a run's answers: a table of the run's own, which is dropped when the run is over. A table shared
  * by all runs would need DELETE, and would keep the space of the deleted rows.
  */
-export function openAnswers(tools: RunTools, plan: Plan): AnswerJournal {
+export function openAnswerTable(tools: TableTools, plan: Plan): AnswerJournal {
   const name = answersTable(tools.control.schema, plan.runId);
   return {
     pauseMs: 200,
@@ -37,9 +37,9 @@ export function openAnswers(tools: RunTools, plan: Plan): AnswerJournal {
 }
 
 /** Makes the table unless the run is over: a late attempt must not make it again. */
-async function prepare(session: Session, { control }: RunTools, plan: Plan, name: TableName): Promise<void> {
+async function prepare(session: Session, { control }: TableTools, plan: Plan, name: TableName): Promise<void> {
   await lockRuns(session, plan.runId, { shared: true });
-  await refuseStopped(session, control, plan);
+  await refuseStoppedRun(session, control, plan);
   await lockRun(session, plan.runId);
   if (!(await isFinished(session, control, plan.runId)) && (await oidOf(session, name)) === undefined) {
     await makeAnswersTable(session, name);
@@ -53,11 +53,11 @@ function ignoreMissing(error: unknown): void {
 }
 
 /** Reads a bounded number at a time; none where the table is gone. */
-async function* readAnswers(tools: RunTools, name: TableName): AsyncGenerator<KeptAnswer> {
+async function* readAnswers(tools: TableTools, name: TableName): AsyncGenerator<LoggedAnswer> {
   for (let after = { request: "", writer: "" }; ; ) {
     const { rows } = await retrying(`reading ${showTable(name)}`, tools.retry, () =>
       transact(tools, (session) =>
-        session.query<KeptAnswer & { writer: string }>({
+        session.query<LoggedAnswer & { writer: string }>({
           text: `SELECT encode(request, 'hex') AS request, writer, answer FROM ${quoteTable(name)}
             WHERE (request, writer) > (decode($1, 'hex'), $2) ORDER BY request, writer LIMIT ${rowsPerQuery}`,
           values: [after.request, after.writer],
@@ -92,7 +92,7 @@ async function insertAnswers(
   session: Session,
   name: TableName,
   writer: string,
-  answers: readonly KeptAnswer[],
+  answers: readonly LoggedAnswer[],
 ): Promise<void> {
   // Two attempts that paid for the same request keep both answers, since both cost money.
   await session.query({

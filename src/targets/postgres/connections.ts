@@ -325,7 +325,7 @@ export function isMissingTable(error: unknown): boolean {
   return error instanceof DatabaseError && error.code === undefinedTable;
 }
 
-export function classify(error: unknown): Failure {
+export function classifyFailure(error: unknown): Failure {
   if (error instanceof PasswordRefused) {
     const hint = "run the same command again: it takes the password anew, and committed spans are kept";
     return error.mayChange
@@ -337,7 +337,7 @@ export function classify(error: unknown): Failure {
   }
   // A name with several addresses: all of them failed.
   if (error instanceof AggregateError && error.errors.length > 0) {
-    return classify(error.errors[0]);
+    return classifyFailure(error.errors[0]);
   }
   return ofConnection(error);
 }
@@ -401,7 +401,7 @@ function databaseError(doing: string, error: unknown): unknown {
   if (error instanceof JobError) {
     return error;
   }
-  const failure = classify(error);
+  const failure = classifyFailure(error);
   switch (failure.kind) {
     case "bug":
       return error;
@@ -426,7 +426,7 @@ function databaseError(doing: string, error: unknown): unknown {
 export async function retrying<T>(doing: string, tools: RetryTools, work: Work<T>): Promise<T> {
   const rules: RetryRules = {
     judge(error) {
-      const failure = error instanceof JobError ? undefined : classify(error);
+      const failure = error instanceof JobError ? undefined : classifyFailure(error);
       return failure?.kind === "transient"
         ? { kind: "again", found: failure.found }
         : { kind: "end", error: databaseError(doing, error) };

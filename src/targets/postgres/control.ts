@@ -1,3 +1,4 @@
+import { quoteName, quoteText } from "../../base/sql.js";
 import { sha256Of } from "../../base/sha256.js";
 import { numberedRunId, splitRunId } from "../../run/plan/identity.js";
 import { parseJson, parsePlan, planToText } from "../../run/plan/parse-plan.js";
@@ -7,7 +8,7 @@ import { parseTombstone } from "../../run/lifecycle/pruned-run.js";
 import { logicalDateOf } from "../../run/lifecycle/published-run.js";
 import type { StoredPlan } from "../target.js";
 import { lock, type Session } from "./connections.js";
-import { hasSchema, quoteName, showTable } from "./table.js";
+import { hasSchema, showTable } from "./table.js";
 import { type Decision, requireApproved } from "../../run/lifecycle/lifecycle.js";
 import { JobError } from "../../base/errors.js";
 import { decisionDocument, type DocumentKind } from "../../stores/ledger.js";
@@ -51,7 +52,7 @@ export function controlOf(schema: string): Control {
   return { schema, table, where: runConditions(table) };
 }
 
-export async function readPlan(session: Session, control: Control, runId: RunId): Promise<StoredPlan | undefined> {
+export async function selectPlan(session: Session, control: Control, runId: RunId): Promise<StoredPlan | undefined> {
   return await planBy(session, control, "run_id = $1", runId);
 }
 
@@ -102,7 +103,7 @@ async function planBy(
   if (pruned !== undefined) {
     return { plan: pruned.plan, planId: row.plan_id, pruned };
   }
-  const stored = storedPlan(row);
+  const stored = parseStoredPlan(row);
   if (stored === undefined) {
     throw damagedRun(
       row.run_id,
@@ -114,7 +115,7 @@ async function planBy(
 }
 
 /** Parses the plan of a row; undefined if it is damaged, or another version of this program wrote it. */
-export function storedPlan({ plan: text, plan_id: planId }: PlanRow): StoredPlan | undefined {
+export function parseStoredPlan({ plan: text, plan_id: planId }: PlanRow): StoredPlan | undefined {
   const plan = sha256Of(text) === planId ? parsePlan(text) : undefined;
   return plan !== undefined && isPostgresPlan(plan) ? { plan, planId } : undefined;
 }
@@ -211,9 +212,9 @@ export async function refuseSuperseded(session: Session, control: Control, runId
  * Stops an attempt whose run was superseded, or, where the run is staged, discarded. Checks as `refuseSuperseded` does.
  * @throws JobError PLAN_CHANGED, DISCARDED
  */
-export async function refuseStopped(session: Session, control: Control, { runId, staged }: Plan): Promise<void> {
+export async function refuseStoppedRun(session: Session, control: Control, { runId, staged }: Plan): Promise<void> {
   await refuseSuperseded(session, control, runId);
-  const decision = staged ? await readDocument(session, control, runId, decisionDocument) : undefined;
+  const decision = staged ? await selectDocument(session, control, runId, decisionDocument) : undefined;
   if (decision !== undefined) {
     requireApproved(decision, runId);
   }
@@ -249,7 +250,7 @@ export function parseDocument<T>(
 }
 
 /** Reads a document of a run; undefined: there is none. @throws JobError OUTPUT_DAMAGED */
-export async function readDocument<T>(
+export async function selectDocument<T>(
   session: Session,
   control: Control,
   runId: RunId,
@@ -284,7 +285,7 @@ export async function createDocument<T>(
       ON CONFLICT DO NOTHING`,
     values: [runId, kind.name, documentText(value), writer],
   });
-  const stored = await readDocument(session, control, runId, kind);
+  const stored = await selectDocument(session, control, runId, kind);
   if (stored === undefined) {
     throw damagedRun(
       runId,
@@ -539,10 +540,6 @@ function versionSql(program: string): string {
 
 function inSchema(schema: string, statements: readonly string[]): string {
   return statements.join("\n").replaceAll(/@(?=[. ])/g, () => quoteName(schema));
-}
-
-function quoteText(text: string): string {
-  return `'${text.replaceAll("'", "''")}'`;
 }
 
 /** SQL that makes the views for people, and for conditions on runs; `@` stands for the schema. */

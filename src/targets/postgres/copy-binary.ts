@@ -264,7 +264,7 @@ function fixedField(valid: Uint8Array | undefined, width: number, put: Put): Fie
 }
 
 /** Elements that JavaScript reads as numbers. */
-export function numbersOf(data: Values): Exclude<Values, BigInt64Array | BigUint64Array> {
+export function withoutBigInts(data: Values): Exclude<Values, BigInt64Array | BigUint64Array> {
   if (data instanceof BigInt64Array || data instanceof BigUint64Array) {
     throw new TypeError("expected numbers of less than 64 bits, found 64-bit integers");
   }
@@ -284,14 +284,14 @@ function wordsOf({ buffer, byteOffset, byteLength }: Values): Uint32Array {
 }
 
 function int16Put(data: Values): Put {
-  const values = numbersOf(data);
+  const values = withoutBigInts(data);
   return (view, at, row) => {
     view.setInt16(at, values[row] as number);
   };
 }
 
 function int32Put(data: Values): Put {
-  const values = numbersOf(data);
+  const values = withoutBigInts(data);
   return (view, at, row) => {
     view.setInt32(at, values[row] as number);
   };
@@ -307,7 +307,7 @@ function int64Put(data: Values): Put {
       view.setUint32(at + 4, words[row * 2] as number);
     };
   }
-  const values = numbersOf(data);
+  const values = withoutBigInts(data);
   return (view, at, row) => {
     const value = values[row] as number;
     view.setInt32(at, Math.floor(value / wordSpan));
@@ -316,21 +316,21 @@ function int64Put(data: Values): Put {
 }
 
 function float32Put(data: Values): Put {
-  const values = numbersOf(data);
+  const values = withoutBigInts(data);
   return (view, at, row) => {
     view.setFloat32(at, values[row] as number);
   };
 }
 
 function float64Put(data: Values): Put {
-  const values = numbersOf(data);
+  const values = withoutBigInts(data);
   return (view, at, row) => {
     view.setFloat64(at, values[row] as number);
   };
 }
 
 function boolPut(data: Values): Put {
-  const values = numbersOf(data);
+  const values = withoutBigInts(data);
   return (view, at, row) => {
     view.setUint8(at, values[row] === 0 ? 0 : 1);
   };
@@ -348,7 +348,7 @@ function uuidPut(data: Values): Put {
 }
 
 function datePut(data: Values): Put {
-  const values = numbersOf(data);
+  const values = withoutBigInts(data);
   return (view, at, row) => {
     const day = values[row] as number;
     view.setInt32(at, day === infiniteDay ? day : day === -infiniteDay ? -infiniteDay - 1 : day - daysTo2000);

@@ -1,3 +1,4 @@
+import { quoteName } from "../../base/sql.js";
 import { DatabaseError } from "pg";
 import {
   type ErasedTable,
@@ -13,17 +14,16 @@ import {
   type LeftTable,
   lookAtTables,
   pgTypeOf,
-  quoteName,
   quoteTable,
   showTable,
-  sqlOf,
+  pgTypeSql,
   stagingTable,
   type TableName,
 } from "./table.js";
 import { closedRuns, dropTables, type PastRun, rowTablesOf, tablesOfClosedRuns } from "./own-tables.js";
 import { lock, type Session } from "./connections.js";
-import { documentText, hasControlTables, lockRuns, type PlanRow, storedPlan } from "./control.js";
-import { finishSeconds, retried, retriedWrite, type RunTools } from "./modes/mode.js";
+import { documentText, hasControlTables, lockRuns, type PlanRow, parseStoredPlan } from "./control.js";
+import { finishSeconds, retried, retriedWrite, type TableTools } from "./modes/mode.js";
 import { previousTables } from "./swaps.js";
 import type { RunId } from "../../run/plan/plan.js";
 import { parseJson } from "../../run/plan/parse-plan.js";
@@ -35,7 +35,7 @@ import { outputColumns } from "../../models/binding/contract.js";
  * the runs' own tables, and from the rejects of all runs for the target.
  * @throws JobError NOT_ERASED while a run is open: its attempts count the rows that they have written
  */
-export async function eraseRows(tools: RunTools, request: TableErasure): Promise<readonly ErasedTable[]> {
+export async function eraseFromTables(tools: TableTools, request: TableErasure): Promise<readonly ErasedTable[]> {
   let done: Erased = { erased: [], record: undefined };
   await (request.dryRun ? retried : retriedWrite)(
     tools,
@@ -61,7 +61,7 @@ interface Erased {
 /** @param before the try before this one: of its COMMIT, only the answer may be lost */
 async function eraseInTransaction(
   session: Session,
-  tools: RunTools,
+  tools: TableTools,
   request: TableErasure,
   before: Erased,
 ): Promise<Erased> {
@@ -123,7 +123,7 @@ async function eraseInTransaction(
  */
 async function eraseFromOwn(
   session: Session,
-  { control }: RunTools,
+  { control }: TableTools,
   runs: readonly PastRun[],
   request: TableErasure,
   after?: (run: PastRun) => Promise<void>,
@@ -166,7 +166,7 @@ async function lockReplacing(session: Session, runs: readonly PastRun[]): Promis
  * could never be swapped in, because it must have all rows of its spans. So the next run for these params keeps all of
  * them anew. No reader has seen any. A role that may not delete spans leaves them. Needs the lock of `lockReplacing`.
  */
-async function startOver(session: Session, { control, name }: RunTools, { runId }: PastRun): Promise<void> {
+async function startOver(session: Session, { control, name }: TableTools, { runId }: PastRun): Promise<void> {
   const spans = control.table("spans");
   const { rows } = await session.query<{ may: boolean }>({
     text: "SELECT has_table_privilege($1, 'DELETE') AS may",
@@ -190,7 +190,7 @@ async function eraseFrom(
 
 async function eraseRejects(
   session: Session,
-  { control: { table }, planTarget }: RunTools,
+  { control: { table }, planTarget }: TableTools,
   types: readonly string[],
   request: TableErasure,
 ): Promise<number> {
@@ -270,7 +270,7 @@ interface OpenRun {
 /** Refuses while a run for the target is unfinished or held. Returns the unfinished runs that no attempt continues. */
 async function refuseOpenRuns(
   session: Session,
-  { control: { table, where }, planTarget: { table: target } }: RunTools,
+  { control: { table, where }, planTarget: { table: target } }: TableTools,
   { job, command, isOver }: TableErasure,
 ): Promise<readonly PastRun[]> {
   const { rows } = await session.query<OpenRun>({
@@ -324,7 +324,7 @@ const plansLimit = 20;
 /** Of a table that is gone: from the latest plan that has all of them; text if no plan has. */
 async function plannedKeyTypes(
   session: Session,
-  { control: { table }, planTarget }: RunTools,
+  { control: { table }, planTarget }: TableTools,
   { keys: { columns } }: TableErasure,
 ): Promise<readonly string[]> {
   const { rows } = await session.query<PlanRow>({
@@ -332,11 +332,11 @@ async function plannedKeyTypes(
     values: [planTarget.table],
   });
   for (const row of rows) {
-    const stored = storedPlan(row);
+    const stored = parseStoredPlan(row);
     const output = stored === undefined ? [] : outputColumns(stored.plan.contract);
     const types = columns.flatMap((name) => output.filter((column) => column.name === name).slice(0, 1));
     if (types.length === columns.length) {
-      return types.map(({ type }) => sqlOf(pgTypeOf(type)));
+      return types.map(({ type }) => pgTypeSql(pgTypeOf(type)));
     }
   }
   return columns.map(() => "text");
@@ -344,7 +344,7 @@ async function plannedKeyTypes(
 
 async function stripRecords(
   session: Session,
-  { control: { table }, planTarget: { table: target } }: RunTools,
+  { control: { table }, planTarget: { table: target } }: TableTools,
 ): Promise<void> {
   const { rows } = await session.query<{ run_id: string; name: "verdict" | "comparison"; document: string }>({
     text: `SELECT run_id, name, document::text AS document FROM ${table("documents")}
@@ -391,7 +391,7 @@ async function isRecorded(session: Session, schema: string, { record }: Erased):
 /** When and how many, and never of whom. The table is made by the first erasure: a job without any needs none. */
 async function recordErasure(
   session: Session,
-  { control: { schema }, planTarget }: RunTools,
+  { control: { schema }, planTarget }: TableTools,
   { keys, found, by }: TableErasure,
   erased: readonly ErasedTable[],
 ): Promise<string | undefined> {

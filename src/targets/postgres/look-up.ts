@@ -1,15 +1,16 @@
+import { quoteName } from "../../base/sql.js";
 import { jsonOf } from "../../columns/value-text.js";
 import { scoredColumns } from "../../models/binding/contract.js";
 import type { Plan } from "../../run/plan/plan.js";
 import type { FoundRow, KeyedRows } from "../target.js";
-import { retriedRead, type RunTools } from "./modes/mode.js";
+import { retriedRead, type TableTools } from "./modes/mode.js";
 import { publishedRuns } from "./past-runs.js";
-import { quoteName, quoteTable, showTable } from "./table.js";
+import { quoteTable, showTable } from "./table.js";
 
 /**
  * As readers have it now. Rows of unpublished runs, of a later table, and of a key that comes twice count as missing.
  */
-export async function openKeyedRows(tools: RunTools, plan: Plan, key: readonly string[]): Promise<KeyedRows> {
+export async function openKeyedRows(tools: TableTools, plan: Plan, key: readonly string[]): Promise<KeyedRows> {
   const { name, spec } = tools;
   const request = {
     key,
@@ -80,7 +81,7 @@ interface StoredRow {
 
 /** Reads the rows of some keys, objects of JSON, in one statement. @throws errors of the driver: who asks waits for the answer */
 async function readRows(
-  { name, connections }: RunTools,
+  { name, connections }: TableTools,
   { key, columns, hasLineage }: KeyRequest,
   keys: readonly string[],
 ): Promise<FoundByKey> {

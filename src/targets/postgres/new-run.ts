@@ -15,14 +15,14 @@ import {
   lockRun,
   lockRuns,
   makeControlTables,
-  readPlan,
+  selectPlan,
   refuseSuperseded,
   storePlan,
 } from "./control.js";
 import { splitTable } from "../../job/jobfile/output-spec.js";
 import { dropLeftovers } from "./own-tables.js";
 import { prepareRun, refuseOlder } from "./run.js";
-import type { RunTools } from "./modes/mode.js";
+import type { TableTools } from "./modes/mode.js";
 import { refusePrunedPins } from "./past-runs.js";
 import { makeAnswersTable } from "./answers.js";
 import { readSpans } from "./spans.js";
@@ -35,7 +35,7 @@ import { copyStream } from "./copy-binary.js";
  */
 export async function createRun(
   session: Session,
-  tools: RunTools,
+  tools: TableTools,
   plan: Plan,
   insteadOf?: SupersededRun,
 ): Promise<StoredPlan> {
@@ -71,7 +71,7 @@ export async function createRun(
 }
 
 async function requirePlan(session: Session, control: Control, runId: RunId): Promise<StoredPlan> {
-  const stored = await readPlan(session, control, runId);
+  const stored = await selectPlan(session, control, runId);
   if (stored === undefined) {
     throw new Error(`the plan of run ${runId} was stored and is gone`);
   }
@@ -81,7 +81,7 @@ async function requirePlan(session: Session, control: Control, runId: RunId): Pr
 /** Refuses to plan a run anew whose plan is gone while other control rows of it are there. @throws JobError OUTPUT_DAMAGED */
 async function refuseForgotten(
   session: Session,
-  { control: { schema, table }, planTarget }: RunTools,
+  { control: { schema, table }, planTarget }: TableTools,
   runId: RunId,
 ): Promise<void> {
   const tables = (["attempts", "finishes"] as const).map(table);
@@ -103,7 +103,7 @@ async function refuseForgotten(
  */
 async function refuseDuplicates(
   session: Session,
-  { control, name, planTarget, allowDuplicates }: RunTools,
+  { control, name, planTarget, allowDuplicates }: TableTools,
   runId: RunId,
 ): Promise<void> {
   const isFirst = splitRunId(runId).number === 1;
@@ -152,7 +152,7 @@ async function nothingPublished(session: Session, { table, where }: Control, run
  */
 async function refuseTakingOver(
   session: Session,
-  { control: { table, where }, planTarget }: RunTools,
+  { control: { table, where }, planTarget }: TableTools,
   runId: RunId,
 ): Promise<void> {
   const { base, number } = splitRunId(runId);
@@ -193,7 +193,7 @@ class RolledBack extends Error {}
  * plan, creates or checks the table, looks for newer runs. Returns the checks that were not carried out, a line each.
  * @throws JobError the errors of a run that begins
  */
-export async function rehearse(tools: RunTools, plan: Plan): Promise<readonly string[]> {
+export async function rehearseNewRun(tools: TableTools, plan: Plan): Promise<readonly string[]> {
   let untried: readonly string[] = [];
   try {
     await transact(tools, async (session) => {
@@ -213,7 +213,7 @@ export async function rehearse(tools: RunTools, plan: Plan): Promise<readonly st
  * not carried out, a line each.
  * @throws JobError OUTPUT_NEWER
  */
-export async function rehearsePlanned(tools: RunTools, { runId }: Pick<Plan, "runId">): Promise<readonly string[]> {
+export async function rehearsePlanned(tools: TableTools, { runId }: Pick<Plan, "runId">): Promise<readonly string[]> {
   const { control } = tools;
   await transact(tools, async (session) => {
     const isThere = await hasControlTables(session, control.schema);
@@ -234,7 +234,7 @@ const triggerBits = { insert: 4, delete: 8, update: 16 };
 
 type Statement = keyof typeof triggerBits;
 
-async function tryAll(session: Session, tools: RunTools, plan: Plan): Promise<readonly string[]> {
+async function tryAll(session: Session, tools: TableTools, plan: Plan): Promise<readonly string[]> {
   const { control, name, target, program } = tools;
   const mode = tools.modeOf(plan);
   const own = quoteTable(mode.rowsAt(plan, { finished: false }));

@@ -12,12 +12,12 @@ import {
   stagingTable,
   type TableName,
 } from "./table.js";
-import { classify, type Session, transact } from "./connections.js";
-import { type Control, isFinished, plannedTarget, readDocument } from "./control.js";
+import { classifyFailure, type Session, transact } from "./connections.js";
+import { type Control, isFinished, plannedTarget, selectDocument } from "./control.js";
 import type { PreviousTable } from "../../run/lifecycle/pruned-run.js";
 import { decisionDocument } from "../../stores/ledger.js";
 import { messageOf } from "../../base/errors.js";
-import type { RunTools } from "./modes/mode.js";
+import type { TableTools } from "./modes/mode.js";
 
 /**
  * Drops a run's own tables, also before the run begins: a person may have removed the run from the control tables, to
@@ -66,7 +66,7 @@ async function ifClosed(session: Session, control: Control, plan: Plan): Promise
   const { runId } = plan;
   const isClosed =
     (await isFinished(session, control, runId)) ||
-    (await readDocument(session, control, runId, decisionDocument))?.kind === "discarded";
+    (await selectDocument(session, control, runId, decisionDocument))?.kind === "discarded";
   const { table: target, mode } = plannedTarget(plan);
   return isClosed ? [{ runId, target, mode }] : [];
 }
@@ -146,7 +146,7 @@ export async function closedRuns(
 
 /** Drops tables that are no longer needed. Where it cannot find or drop them, it warns. `next`: added to these warnings. */
 export async function dropTables(
-  tools: RunTools,
+  tools: TableTools,
   find: (session: Session) => Promise<readonly TableName[]>,
   next = "",
 ): Promise<void> {
@@ -158,7 +158,11 @@ export async function dropTables(
 }
 
 /** Drops tables, each in a transaction of its own. Warns of those that it cannot drop, and returns their names. */
-export async function dropEach(tools: RunTools, tables: readonly TableName[], next = ""): Promise<ReadonlySet<string>> {
+export async function dropEach(
+  tools: TableTools,
+  tables: readonly TableName[],
+  next = "",
+): Promise<ReadonlySet<string>> {
   const left = new Set<string>();
   // The same table may be found in several ways.
   for (const [shown, name] of new Map(tables.map((table) => [showTable(table), table]))) {
@@ -174,7 +178,7 @@ export async function dropEach(tools: RunTools, tables: readonly TableName[], ne
 
 /** Drops tables that keep what runs replaced, or only finds out which could be dropped; returns those. */
 export async function prunePrevious(
-  tools: RunTools,
+  tools: TableTools,
   tables: readonly PreviousTable[],
   dryRun: boolean,
 ): Promise<readonly PreviousTable[]> {
@@ -198,6 +202,6 @@ function unneededText(table: string, why: string): string {
 }
 
 function foundIn(error: unknown): string {
-  const failure = classify(error);
+  const failure = classifyFailure(error);
   return (failure.kind === "bug" ? messageOf(error) : failure.found).replaceAll(/\s*\n\s*/g, ", ");
 }

@@ -12,7 +12,7 @@ import {
 } from "../../run/lifecycle/recorded-run.js";
 import { lock, type Session } from "./connections.js";
 import { type LeftTable, showTable } from "./table.js";
-import { finishSeconds, retried, retriedRead, retriedWrite, type RunTools } from "./modes/mode.js";
+import { finishSeconds, retried, retriedRead, retriedWrite, type TableTools } from "./modes/mode.js";
 import { readSwaps, whyGone } from "./swaps.js";
 import {
   nothingRemoved,
@@ -39,7 +39,7 @@ import {
   lockRuns,
   parseDocument,
   type PlanRow,
-  storedPlan,
+  parseStoredPlan,
   storePlan,
   utcText,
 } from "./control.js";
@@ -68,7 +68,7 @@ interface HistoryRow extends PlanRow {
 
 export async function readHistory(
   session: Session,
-  tools: RunTools,
+  tools: TableTools,
   { job, runId, last, others, unfinishedBut }: HistoryRequest,
 ): Promise<readonly RecordedRun[]> {
   const { control, name } = tools;
@@ -103,7 +103,7 @@ export async function readHistory(
 /** Rows of held runs are in tables of their own. */
 async function withWhyGone(
   session: Session,
-  tools: RunTools,
+  tools: TableTools,
   runs: readonly RecordedRun[],
 ): Promise<readonly RecordedRun[]> {
   const all: RecordedRun[] = [];
@@ -155,7 +155,7 @@ function recordOf(control: Control, place: string, row: HistoryRow): RecordedRun
   };
   const look = <T>(kind: DocumentKind<T>): T | undefined => parseDocument(control, runId, kind, documents?.[kind.name]);
   try {
-    const plan = storedPlan(row)?.plan;
+    const plan = parseStoredPlan(row)?.plan;
     if (plan !== undefined) {
       const isPaid = plan.request.prompt !== undefined;
       return recordedRun({
@@ -192,7 +192,7 @@ interface PublishedRow {
   readonly empty: boolean;
 }
 
-export async function publishedRuns(session: Session, tools: RunTools): Promise<readonly PublishedRun[]> {
+export async function publishedRuns(session: Session, tools: TableTools): Promise<readonly PublishedRun[]> {
   const { control, name, target } = tools;
   const { table } = control;
   const { rows } = await session.query<PublishedRow>({
@@ -253,7 +253,7 @@ export async function publishedProfile(
 }
 
 /** Removes what is stored of old runs. Rows in the target stay. */
-export async function pruneRuns(tools: RunTools, request: PruneRequest): Promise<PruneOutcome> {
+export async function pruneTables(tools: TableTools, request: PruneRequest): Promise<PruneOutcome> {
   const pruned = await (request.dryRun ? retried : retriedWrite)(
     tools,
     `pruning the runs before ${request.pruning.tombstone}`,
@@ -275,7 +275,7 @@ type ControlCounts = Pick<Removed, "rejects" | "profiles" | "bytes">;
 /** Returns the tables that are left to drop; or why nothing was removed. */
 async function pruneInTransaction(
   session: Session,
-  tools: RunTools,
+  tools: TableTools,
   { latest, pruning: record, dryRun }: PruneRequest,
 ): Promise<{ readonly tables: readonly LeftTable[]; readonly counts: ControlCounts } | string> {
   const { control, name } = tools;
@@ -328,7 +328,7 @@ function isTombstone(row: string): string {
 }
 
 /** The caller has locked the runs of these params alone. Its decision keeps it from counting as an unfinished run. */
-async function storeTombstone(session: Session, tools: RunTools, record: Pruning): Promise<void> {
+async function storeTombstone(session: Session, tools: TableTools, record: Pruning): Promise<void> {
   const { tombstone, plan, by, at } = record;
   const input = { ...plan.input, rows: 0 };
   const stood = { ...plan, runId: tombstone, input, staged: false, target: tools.planTarget };
@@ -430,7 +430,7 @@ async function pinningRun(
     text: `SELECT plan, plan_id FROM ${table("runs")} r WHERE target = $1 AND ${where.isOpen}`,
     values: [target],
   });
-  const plans = rows.flatMap((row) => storedPlan(row)?.plan ?? []);
+  const plans = rows.flatMap((row) => parseStoredPlan(row)?.plan ?? []);
   const all: ReadonlySet<string> = new Set(runs);
   return plans.find((plan) => pinsOf(plan).some((run) => all.has(run)))?.runId;
 }

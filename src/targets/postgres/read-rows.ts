@@ -1,21 +1,13 @@
+import { quoteName } from "../../base/sql.js";
 import type { ColumnType, ScalarType } from "../../columns/types.js";
 import type { Plan, RunId } from "../../run/plan/plan.js";
 import type { PublishedRowsRequest, StoredColumn, StoredFiles, StoredTable } from "../../run/lifecycle/span-record.js";
 import { splitTable } from "../../job/jobfile/output-spec.js";
 import { assertNever, JobError } from "../../base/errors.js";
 import type { Session } from "./connections.js";
-import {
-  findTable,
-  type PgName,
-  type PgType,
-  quoteName,
-  quoteTable,
-  showTable,
-  type TableColumn,
-  type TableName,
-} from "./table.js";
+import { findTable, type PgName, type PgType, quoteTable, showTable, type PgColumn, type TableName } from "./table.js";
 import { previousTables, readSwaps } from "./swaps.js";
-import { finishSeconds, retried, type RunTools } from "./modes/mode.js";
+import { finishSeconds, retried, type TableTools } from "./modes/mode.js";
 import { createWriteStream } from "node:fs";
 import { rm } from "node:fs/promises";
 import { dirname } from "node:path";
@@ -33,7 +25,7 @@ interface Place {
  * there, for a run whose rows are not in a table of their own and have no `run_id`, and for one without a row left
  * @param key columns whose numbers are never rounded
  */
-export async function readTable(tools: RunTools, what: Plan | string, key: readonly string[]): Promise<StoredTable> {
+export async function readTable(tools: TableTools, what: Plan | string, key: readonly string[]): Promise<StoredTable> {
   let columns: readonly StoredColumn[] = [];
   let due = 0;
   const files = await copyRows(tools, async (session) => {
@@ -70,7 +62,7 @@ async function countRows(session: Session, { table }: Control, runId: string): P
 }
 
 /** A comparison of the others says little. @throws JobError USAGE if all are gone */
-function warnOfMissing({ name, warn }: RunTools, runId: RunId, due: number, left: number): void {
+function warnOfMissing({ name, warn }: TableTools, runId: RunId, due: number, left: number): void {
   const gone = `comparing run ${runId}: ${due - left} of ${due} rows are no longer in ${showTable(name)}: later rows with the same key took their place, or they were deleted`;
   if (left === 0) {
     throw new JobError("USAGE", gone, {
@@ -80,7 +72,7 @@ function warnOfMissing({ name, warn }: RunTools, runId: RunId, due: number, left
   warn(gone);
 }
 
-async function placeOf(session: Session, { control, modeOf, name }: RunTools, plan: Plan): Promise<Place> {
+async function placeOf(session: Session, { control, modeOf, name }: TableTools, plan: Plan): Promise<Place> {
   const { runId } = plan;
   const mode = modeOf(plan);
   if (!(await isFinished(session, control, runId))) {
@@ -126,7 +118,7 @@ interface ReadColumn extends StoredColumn {
 /** Those of no fixed scale, or of more digits than a decimal of DuckDB has, and those with a NaN are read as floats. */
 async function roundedColumns(
   session: Session,
-  columns: readonly TableColumn[],
+  columns: readonly PgColumn[],
   rows: string,
 ): Promise<ReadonlySet<string>> {
   const rounded = new Set<string>();
@@ -155,7 +147,7 @@ function isNumeric(type: PgType | undefined): boolean {
 }
 
 /** As text without trailing zeros: equal numbers have equal texts, whatever their precision and scale. */
-function asExactText({ name }: TableColumn): ReadColumn {
+function asExactText({ name }: PgColumn): ReadColumn {
   const quoted = quoteName(name);
   // As trim_scale, which Postgres 12 lacks. Only NaN and infinity have no scale.
   return {
@@ -167,7 +159,7 @@ function asExactText({ name }: TableColumn): ReadColumn {
 }
 
 /** @param isRounded a numeric column is read as floats */
-function asRead({ name, type }: TableColumn, isRounded: boolean): ReadColumn {
+function asRead({ name, type }: PgColumn, isRounded: boolean): ReadColumn {
   const quoted = quoteName(name);
   if (type?.name === "vector" && !type.array) {
     return { name, type: { kind: "list", element: "float32" }, sql: `array_to_json(${quoted}::real[])` };
@@ -210,7 +202,10 @@ function elementOf({ name, decimal }: PgType): ColumnType | undefined {
 }
 
 /** Copies rows of a published run, as texts, into a file of the spool. */
-export async function readPublishedRows(tools: RunTools, { run, columns }: PublishedRowsRequest): Promise<StoredFiles> {
+export async function readPublishedRows(
+  tools: TableTools,
+  { run, columns }: PublishedRowsRequest,
+): Promise<StoredFiles> {
   const { name, planTarget } = tools;
   return await copyRows(tools, async (session) => {
     const found = (await findTable(session, name))?.columns ?? [];
@@ -229,7 +224,7 @@ function whereRun(runId: string | undefined): string {
 }
 
 /** The file is removed when it was read. */
-async function copyRows(tools: RunTools, select: (session: Session) => Promise<string>): Promise<StoredFiles> {
+async function copyRows(tools: TableTools, select: (session: Session) => Promise<string>): Promise<StoredFiles> {
   const { spool } = tools;
   await spool.prepare();
   const path = spool.newPath();

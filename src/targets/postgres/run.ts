@@ -1,3 +1,4 @@
+import { quoteName } from "../../base/sql.js";
 import { recordedSpending, type RecordedSpending } from "../../run/lifecycle/recorded-run.js";
 import { outputColumns } from "../../models/binding/contract.js";
 import type { SpanOutput } from "../../columns/types.js";
@@ -6,8 +7,8 @@ import type { Plan, RunId, Span } from "../../run/plan/plan.js";
 import { spanCount } from "../../run/plan/spans.js";
 import type { AttemptJson, CommitOutcome, Opening, RunSink, StoredPlan } from "../target.js";
 import type { AttemptFacts, CommittedBy } from "../../run/lifecycle/span-record.js";
-import { openAnswers } from "./answers.js";
-import { classify, isMissingTable, lock, retrying, type Session, transact } from "./connections.js";
+import { openAnswerTable } from "./answers.js";
+import { classifyFailure, isMissingTable, lock, retrying, type Session, transact } from "./connections.js";
 import {
   changedFiles,
   committedProfile,
@@ -15,16 +16,16 @@ import {
   committedSpan,
   insertRejects,
   insertSpan,
-  readRejects,
+  selectRejects,
   readSpans,
   recordSpansGone,
   refuseEmptied,
   refuseSpansGone,
   spanColumns,
-  type SpanCommit,
+  type SpanToInsert,
   spansMissing,
 } from "./spans.js";
-import { isRolledBack, lastSwapNumber, refuseSwappedOut, swapSince } from "./swaps.js";
+import { hasRollback, lastSwapNumber, refuseSwappedOut, swapSince } from "./swaps.js";
 import { unfitRows } from "./unfit-values.js";
 import { copyStream, encodeRows } from "./copy-binary.js";
 import {
@@ -33,7 +34,7 @@ import {
   retried,
   retriedWrite,
   type RowsNeeded,
-  type RunTools,
+  type TableTools,
   type TargetTools,
   writesTarget,
 } from "./modes/mode.js";
@@ -45,8 +46,8 @@ import {
   lockRun,
   lockRuns,
   plannedTarget,
-  readDocument,
-  refuseStopped,
+  selectDocument,
+  refuseStoppedRun,
   refuseSuperseded,
   requirePlannedTarget,
 } from "./control.js";
@@ -55,7 +56,6 @@ import {
   findTable,
   fitColumns,
   type FoundTable,
-  quoteName,
   quoteTable,
   refuseChanged,
   showTable,
@@ -76,7 +76,7 @@ import { dropTables, tablesOfClosedRuns, tablesOfOthers, tablesToDrop } from "./
 import type { KeyCounts } from "../../checks/rules/spec.js";
 import { sha256Of } from "../../base/sha256.js";
 
-export async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening): Promise<RunSink> {
+export async function openRun(tools: TableTools, stored: StoredPlan, how?: Opening): Promise<RunSink> {
   const { connections, control, retry, spilled, target } = tools;
   const { plan } = stored;
   const { runId } = plan;
@@ -98,8 +98,8 @@ export async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening
     state,
     spans: known,
     read: (key) => readTable(tools, plan, key),
-    answers: () => openAnswers(tools, plan),
-    rejects: () => readRejects(connections, control, runId),
+    answers: () => openAnswerTable(tools, plan),
+    rejects: () => selectRejects(connections, control, runId),
     refresh: () =>
       remembering(tools, runId, async () => {
         know(await retried(tools, `reading ${target}`, (session) => readSpans(session, control, stored)));
@@ -140,7 +140,7 @@ export async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening
         isPublished || !plan.staged
           ? undefined
           : await retried(tools, `reading ${target}`, (session) =>
-              readDocument(session, control, runId, decisionDocument),
+              selectDocument(session, control, runId, decisionDocument),
             );
       const isDiscarded = decision?.kind === "discarded";
       if (isPublished || isDiscarded) {
@@ -154,13 +154,13 @@ export async function openRun(tools: RunTools, stored: StoredPlan, how?: Opening
   };
 }
 
-function seenOf({ seen }: RunTools, runId: RunId): Set<number> {
+function seenOf({ seen }: TableTools, runId: RunId): Set<number> {
   const spans = seen.get(runId) ?? new Set();
   seen.set(runId, spans);
   return spans;
 }
 
-async function remembering<T>(tools: RunTools, runId: RunId, work: () => Promise<T>): Promise<T> {
+async function remembering<T>(tools: TableTools, runId: RunId, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (error) {
@@ -173,7 +173,7 @@ async function remembering<T>(tools: RunTools, runId: RunId, work: () => Promise
 
 /** Creates a document of a planned run unless there is one. @throws JobError as `Ledger.create` */
 export async function createOfRun<T extends object>(
-  tools: RunTools,
+  tools: TableTools,
   { plan }: PlannedRun,
   kind: DocumentKind<T>,
   value: T,
@@ -196,7 +196,7 @@ function isDecision(document: object): document is Decision {
   return "kind" in document;
 }
 
-async function countRows(tools: RunTools, plan: Plan, files: string): Promise<void> {
+async function countRows(tools: TableTools, plan: Plan, files: string): Promise<void> {
   const { control } = tools;
   const due = tools.modeOf(plan).writtenRows?.(plan) ?? "0";
   const doing = `checking run ${plan.runId}`;
@@ -221,12 +221,12 @@ interface Begun {
 }
 
 function spanCommit(
-  { spilled }: RunTools,
+  { spilled }: TableTools,
   stored: StoredPlan,
   { columns, maker, lastSwap }: Begun,
   span: Span,
   output: SpanOutput,
-): SpanCommit {
+): SpanToInsert {
   const { rows, rejects, filtered, batchSize, provider = maker.provider, profile, onEncoded } = output;
   const types = columns.map(({ type }) => type);
   const last = [...encodeRows(rows.columns, types, rows.rowCount)];
@@ -251,7 +251,7 @@ function spanCommit(
 
 async function beginRun(
   session: Session,
-  tools: RunTools,
+  tools: TableTools,
   plan: Plan,
   known: ReadonlyMap<number, CommittedSpan>,
   attempt: AttemptFacts,
@@ -259,7 +259,7 @@ async function beginRun(
   const { control, writer, name } = tools;
   const { runId } = plan;
   await lockRuns(session, runId, { shared: true });
-  await refuseStopped(session, control, plan);
+  await refuseStoppedRun(session, control, plan);
   await lockRun(session, runId);
   await refuseOlder(session, tools, plan, known.size); // before anything is scored in vain
   // Read before the check below: each commit of a span finds swaps after this number, and the check finds earlier ones.
@@ -279,7 +279,7 @@ async function beginRun(
  */
 export async function refuseOlder(
   session: Session,
-  { control, modeOf, refuseNewer }: RunTools,
+  { control, modeOf, refuseNewer }: TableTools,
   plan: Plan,
   committed: number,
 ): Promise<void> {
@@ -293,7 +293,7 @@ export async function refuseOlder(
 /** Prepares the tables of a run, and returns the columns that rows are written to. */
 export async function prepareRun(
   session: Session,
-  { control, modeOf, planTarget }: RunTools,
+  { control, modeOf, planTarget }: TableTools,
   plan: Plan,
   options: { readonly mayCreate: boolean },
 ): Promise<readonly TargetColumn[]> {
@@ -337,7 +337,7 @@ async function readRun(
     name = mode.rowsAt(plan, { finished });
     found = await findTable(session, name);
   }
-  const state = await readState(plan, finished, (kind) => readDocument(session, control, plan.runId, kind));
+  const state = await readState(plan, finished, (kind) => selectDocument(session, control, plan.runId, kind));
   const target = plannedTarget(plan);
   const isOver = state.kind === "discarded" || state.kind === "superseded";
   if (isOver || (toDiscard && !finished)) {
@@ -364,7 +364,7 @@ async function readRun(
       return { state, spans, files };
     }
   }
-  const rolledBack = finished && mode.kind === "replace" && (await isRolledBack(session, control, plan.runId));
+  const rolledBack = finished && mode.kind === "replace" && (await hasRollback(session, control, plan.runId));
   return { state: rolledBack ? { kind: "published", rolledBack } : state, spans, files: undefined };
 }
 
@@ -376,7 +376,7 @@ async function checkOwnTables(session: Session, { control, modeOf }: TargetTools
     if (!(error instanceof JobError)) {
       throw error; // the transaction is aborted, and answers nothing more
     }
-    await refuseStopped(session, control, plan);
+    await refuseStoppedRun(session, control, plan);
     if (!(await isFinished(session, control, plan.runId))) {
       throw error;
     }
@@ -413,7 +413,7 @@ async function refuseLost(
   if (!finished && found !== undefined && (await isFinished(session, control, runId))) {
     return; // another attempt has finished the run, and a later one may have replaced the table
   }
-  await refuseStopped(session, control, plan); // a later run may have removed the table
+  await refuseStoppedRun(session, control, plan); // a later run may have removed the table
   const doing = `checking table ${showTable(name)}: run ${runId} has rows in it, and it is gone`;
   const repair = isHeld ? "restore it, or discard the run" : "restore it";
   if (found === undefined) {
@@ -434,8 +434,8 @@ async function refuseLost(
  * last, so that a slow or dead attempt does not hold it for long. `last`: the error of the previous try.
  */
 async function commitSpan(
-  tools: RunTools,
-  commit: SpanCommit,
+  tools: TableTools,
+  commit: SpanToInsert,
   last: unknown,
 ): Promise<{ outcome: CommitOutcome; committed: CommittedSpan }> {
   const work = async (session: Session): Promise<CommittedSpan> => {
@@ -461,7 +461,7 @@ async function commitSpan(
 async function readControlRow(
   session: Session,
   control: Control,
-  { stored, span }: SpanCommit,
+  { stored, span }: SpanToInsert,
 ): Promise<CommittedSpan | undefined> {
   const { rows } = await session.query<{ stored_plan_id: string | null; span: number | null }>({
     text: `SELECT r.plan_id AS stored_plan_id, ${spanColumns} FROM (SELECT 1) AS one
@@ -482,7 +482,7 @@ async function readControlRow(
   return row.span === null ? undefined : committedSpan(control, stored, row);
 }
 
-async function publish(session: Session, tools: RunTools, commit: SpanCommit): Promise<void> {
+async function publish(session: Session, tools: TableTools, commit: SpanToInsert): Promise<void> {
   const { control } = tools;
   const { stored, span, rejects, due } = commit;
   const { plan } = stored;
@@ -501,7 +501,7 @@ async function publish(session: Session, tools: RunTools, commit: SpanCommit): P
   await insertRejects(session, control, runId, span.index, rejects);
   // As late as possible: from here on, a later run waits for the end of this transaction.
   await lockRuns(session, runId, { shared: true });
-  await refuseStopped(session, control, plan);
+  await refuseStoppedRun(session, control, plan);
   const isSwapped = await insertSpan(session, tools, commit);
   // The rows are sent: from here on, a swap of the table that took them waits for the end of this transaction.
   if (isSwapped) {
@@ -513,8 +513,12 @@ async function publish(session: Session, tools: RunTools, commit: SpanCommit): P
  * Another attempt may have committed this span (then, that span is returned), a later run may have removed this one's
  * table, or a column may have changed its type, which a server reports as "insufficient data left in message".
  */
-async function explainRefusal(tools: RunTools, commit: SpanCommit, error: unknown): Promise<CommittedSpan | undefined> {
-  const isRefusal = error instanceof DatabaseError && classify(error).kind === "permanent";
+async function explainRefusal(
+  tools: TableTools,
+  commit: SpanToInsert,
+  error: unknown,
+): Promise<CommittedSpan | undefined> {
+  const isRefusal = error instanceof DatabaseError && classifyFailure(error).kind === "permanent";
   if (!isRefusal && !(error instanceof KeyTakenConcurrently)) {
     return undefined;
   }
@@ -523,7 +527,7 @@ async function explainRefusal(tools: RunTools, commit: SpanCommit, error: unknow
     return await transact(tools, async (session) => {
       const found = await readControlRow(session, control, commit);
       if (found === undefined) {
-        await refuseStopped(session, control, commit.stored.plan);
+        await refuseStoppedRun(session, control, commit.stored.plan);
         await refuseOther(session, tools, commit);
       }
       return found;
@@ -539,8 +543,8 @@ async function explainRefusal(tools: RunTools, commit: SpanCommit, error: unknow
 
 async function refuseOther(
   session: Session,
-  { modeOf }: RunTools,
-  { stored: { plan }, rows }: SpanCommit,
+  { modeOf }: TableTools,
+  { stored: { plan }, rows }: SpanToInsert,
 ): Promise<void> {
   const mode = modeOf(plan);
   const name = mode.rowsAt(plan, { finished: false });
@@ -550,7 +554,7 @@ async function refuseOther(
   }
 }
 
-async function finishAndClear(tools: RunTools, stored: StoredPlan, attempt?: AttemptJson): Promise<void> {
+async function finishAndClear(tools: TableTools, stored: StoredPlan, attempt?: AttemptJson): Promise<void> {
   const { retry, target } = tools;
   // Committed spans do not change: their profiles are merged before the transaction begins.
   const profile = await retrying(`reading ${target}`, retry, () => runProfile(tools, stored));
@@ -568,18 +572,18 @@ async function finishAndClear(tools: RunTools, stored: StoredPlan, attempt?: Att
   await dropUnneededTables(tools, stored);
 }
 
-async function runProfile(tools: RunTools, stored: StoredPlan): Promise<string> {
+async function runProfile(tools: TableTools, stored: StoredPlan): Promise<string> {
   const profile = await committedProfile(tools, stored.plan);
   const [spans, decision] = await transact(tools, async (session) => [
     await readSpans(session, tools.control, stored),
-    await readDocument(session, tools.control, stored.plan.runId, decisionDocument),
+    await selectDocument(session, tools.control, stored.plan.runId, decisionDocument),
   ]);
   const rejected = spans.reduce((sum, span) => sum + span.rejected, 0);
   return runProfileText(runProfileOf(stored.plan, { profile, rejected, decision }));
 }
 
 /** false: another attempt has finished it. */
-async function readyToPublish(session: Session, tools: RunTools, stored: StoredPlan): Promise<boolean> {
+async function readyToPublish(session: Session, tools: TableTools, stored: StoredPlan): Promise<boolean> {
   const { control } = tools;
   const { plan } = stored;
   const mode = tools.modeOf(plan);
@@ -590,7 +594,7 @@ async function readyToPublish(session: Session, tools: RunTools, stored: StoredP
     return false;
   }
   await refuseSuperseded(session, control, plan.runId);
-  const decision = plan.staged ? await readDocument(session, control, plan.runId, decisionDocument) : undefined;
+  const decision = plan.staged ? await selectDocument(session, control, plan.runId, decisionDocument) : undefined;
   if (decision !== undefined) {
     requireApproved(decision, plan.runId);
   }
@@ -617,7 +621,7 @@ async function readyToPublish(session: Session, tools: RunTools, stored: StoredP
  * rows are there, or may be, or the run was judged with these spans, the control rows were deleted.
  * @throws JobError DATABASE, OUTPUT_DAMAGED
  */
-async function requireSpans(session: Session, tools: RunTools, plan: Plan, doing: RowsNeeded): Promise<void> {
+async function requireSpans(session: Session, tools: TableTools, plan: Plan, doing: RowsNeeded): Promise<void> {
   const { control, target } = tools;
   const { runId } = plan;
   const { rows } = await session.query<{ span: number | null }>({
@@ -634,7 +638,7 @@ async function requireSpans(session: Session, tools: RunTools, plan: Plan, doing
   if (mode.checkRows === undefined) {
     throw spansMissing(message, control, runId, target);
   }
-  if (plan.staged && (await readDocument(session, control, runId, verdictDocument)) !== undefined) {
+  if (plan.staged && (await selectDocument(session, control, runId, verdictDocument)) !== undefined) {
     throw damagedRun(runId, message, "restore the control tables from a backup");
   }
   await refuseSwappedOut(session, tools, plan);
@@ -647,7 +651,7 @@ async function requireSpans(session: Session, tools: RunTools, plan: Plan, doing
 /** Also keeps other runs and rollbacks from replacing the rows before this transaction ends. */
 async function requireThere(
   session: Session,
-  tools: RunTools,
+  tools: TableTools,
   plan: Plan,
   spans: readonly CommittedSpan[],
 ): Promise<void> {
@@ -660,7 +664,7 @@ async function requireThere(
 
 async function recordPublication(
   session: Session,
-  { control, name, writer }: RunTools,
+  { control, name, writer }: TableTools,
   plan: Plan,
   profile: string,
   spending: RecordedSpending | undefined,
@@ -687,7 +691,7 @@ async function recordPublication(
  * Drops tables that are no longer needed, after the finish: a session that reads one, or a view of one, must neither
  * fail the finish nor make readers of the target wait. The next finish tries again.
  */
-async function dropUnneededTables(tools: RunTools, { plan }: StoredPlan): Promise<void> {
+async function dropUnneededTables(tools: TableTools, { plan }: StoredPlan): Promise<void> {
   const { control, name } = tools;
   const find = async (session: Session): Promise<readonly TableName[]> => [
     ...((await tools.modeOf(plan).unneededTables?.(session)) ?? []),
@@ -698,7 +702,7 @@ async function dropUnneededTables(tools: RunTools, { plan }: StoredPlan): Promis
   await warnOfKeptTables(tools, plan);
 }
 
-async function warnOfKeptTables(tools: RunTools, plan: Plan): Promise<void> {
+async function warnOfKeptTables(tools: TableTools, plan: Plan): Promise<void> {
   if (plan.checks === null && tools.modeOf(plan).kind === "append") {
     return; // it is not staged
   }
@@ -714,11 +718,11 @@ async function warnOfKeptTables(tools: RunTools, plan: Plan): Promise<void> {
  * A discarded run takes no more spans: the lock waits for those that are being committed.
  * @throws JobError PLAN_CHANGED, OUTPUT_NEWER, OUTPUT_MISMATCH, OUTPUT_DAMAGED
  */
-async function admitDecision(session: Session, tools: RunTools, plan: Plan, decision: Decision): Promise<void> {
+async function admitDecision(session: Session, tools: TableTools, plan: Plan, decision: Decision): Promise<void> {
   const { control } = tools;
   const { runId } = plan;
   await lockRuns(session, runId, { shared: decision.kind !== "discarded" });
-  if ((await readDocument(session, control, runId, decisionDocument)) !== undefined) {
+  if ((await selectDocument(session, control, runId, decisionDocument)) !== undefined) {
     return;
   }
   if (decision.kind !== "superseded") {
@@ -730,14 +734,14 @@ async function admitDecision(session: Session, tools: RunTools, plan: Plan, deci
 }
 
 /** Nothing else may become of an approved run. Publishing checks all of it again. */
-async function refuseUnpublishable(session: Session, tools: RunTools, plan: Plan, { by }: Decision): Promise<void> {
+async function refuseUnpublishable(session: Session, tools: TableTools, plan: Plan, { by }: Decision): Promise<void> {
   requirePlannedTarget(plan, tools.planTarget, "approving");
   const mode = tools.modeOf(plan);
   if (mode.kind !== "append") {
     await tools.refuseNewer(session, plan);
   }
   await lockRun(session, plan.runId);
-  if ((await readDocument(session, tools.control, plan.runId, decisionDocument)) !== undefined) {
+  if ((await selectDocument(session, tools.control, plan.runId, decisionDocument)) !== undefined) {
     return; // of an attempt that has approved it meanwhile: the staging table of a published run is gone
   }
   await requireSpans(session, tools, plan, "approving");

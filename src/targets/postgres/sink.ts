@@ -11,7 +11,7 @@ import {
   type Mode,
   type ModeTools,
   type PostgresSinkOptions,
-  type RunTools,
+  type TableTools,
   finishSeconds,
   retried,
   retriedRead,
@@ -23,8 +23,8 @@ import {
   createDocument,
   hasControlTables,
   latestPlan,
-  readDocument,
-  readPlan,
+  selectDocument,
+  selectPlan,
   targetOf,
 } from "./control.js";
 import { openSpilledCopy } from "./copy-binary.js";
@@ -32,11 +32,11 @@ import { showTable } from "./table.js";
 import { newerRunCheck } from "./newer-runs.js";
 import { replaceMode, rollBack } from "./modes/replace.js";
 import { onceEach } from "../../base/once-each.js";
-import { pruneRuns, publishedProfile, publishedRuns, readHistory } from "./past-runs.js";
-import { createRun, rehearse, rehearsePlanned } from "./new-run.js";
+import { pruneTables, publishedProfile, publishedRuns, readHistory } from "./past-runs.js";
+import { createRun, rehearseNewRun, rehearsePlanned } from "./new-run.js";
 import { openKeyedRows } from "./look-up.js";
 import { readPublishedRows, readTable } from "./read-rows.js";
-import { eraseRows } from "./erase-rows.js";
+import { eraseFromTables } from "./erase-rows.js";
 import { createOfRun, openRun } from "./run.js";
 import type { Ledger } from "../../stores/ledger.js";
 import { previousTables, readSwaps } from "./swaps.js";
@@ -68,12 +68,12 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
         (session) =>
           number === undefined
             ? latestPlan(session, control, base)
-            : readPlan(session, control, numberedRunId(base, number)),
+            : selectPlan(session, control, numberedRunId(base, number)),
       ),
     create: (plan, insteadOf) =>
       retriedWrite(tools, `preparing ${target}`, (session) => createRun(session, tools, plan, insteadOf)),
     rehearse: (plan, isPlanned) =>
-      retrying(`checking ${target}`, tools.retry, () => (isPlanned ? rehearsePlanned : rehearse)(tools, plan)),
+      retrying(`checking ${target}`, tools.retry, () => (isPlanned ? rehearsePlanned : rehearseNewRun)(tools, plan)),
     open: (stored, how) => retrying(`reading ${target}`, tools.retry, () => openRun(tools, requireKept(stored), how)),
     published: () => retriedRead<readonly PublishedRun[]>(tools, doing, [], (session) => publishedRuns(session, tools)),
     readProfile: (pinned) => retried(tools, doing, (session) => publishedProfile(session, control, pinned)),
@@ -85,11 +85,11 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
         (session) => readHistory(session, tools, request),
       ),
     readPublished: (request) => readPublishedRows(tools, request),
-    prune: (request) => pruneRuns(tools, request),
+    prune: (request) => pruneTables(tools, request),
     openKeyedRows: (plan, key) => openKeyedRows(tools, plan, key),
     table: {
       read: (table, key) => readTable(tools, table, key),
-      erase: (request) => eraseRows(tools, request),
+      erase: (request) => eraseFromTables(tools, request),
       async prunePrevious(choose, dryRun) {
         const all = await retriedRead<readonly PreviousTable[]>(tools, doing, [], (session) =>
           previousTables(session, control, tools.name),
@@ -105,7 +105,7 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
   };
 }
 
-function toolsOf(options: PostgresSinkOptions): RunTools {
+function toolsOf(options: PostgresSinkOptions): TableTools {
   const { settings, spec, retry, allowOlder, spool } = options;
   const { warn } = retry;
   const name = splitTable(spec.table);
@@ -127,7 +127,7 @@ function toolsOf(options: PostgresSinkOptions): RunTools {
   };
 }
 
-async function rollBackTarget(tools: RunTools): Promise<RolledBack> {
+async function rollBackTarget(tools: TableTools): Promise<RolledBack> {
   const { spec, control, target, name } = tools;
   const doing = `rolling back ${target}`;
   if (spec.mode !== "replace") {
@@ -175,11 +175,11 @@ function modeOf(tools: ModeTools, { staged }: Plan): Mode {
 }
 
 /** Documents are rows, of which a role that may only insert can add versions, and change none. */
-function openLedger(tools: RunTools): Ledger {
+function openLedger(tools: TableTools): Ledger {
   const { control, target } = tools;
   return {
     read: (runId, kind) =>
-      retriedRead(tools, `reading ${target}`, undefined, (session) => readDocument(session, control, runId, kind)),
+      retriedRead(tools, `reading ${target}`, undefined, (session) => selectDocument(session, control, runId, kind)),
     // A note on a run that is not planned yet may be the first row there.
     create: (run, kind, value) =>
       typeof run === "string"
@@ -188,7 +188,7 @@ function openLedger(tools: RunTools): Ledger {
     change: (runId, kind, next) =>
       transact(tools, async (session) => {
         await lock(session, `${kind.name} ${runId}`);
-        const value = next(await readDocument(session, control, runId, kind));
+        const value = next(await selectDocument(session, control, runId, kind));
         if (value !== undefined) {
           await addVersion(session, tools, runId, kind, value);
         }

@@ -8,7 +8,7 @@ import { type Control, damagedRun, plannedTarget } from "./control.js";
 import { findTable, quoteTable, showTable, type TableName } from "./table.js";
 import { committedAtSql } from "./swaps.js";
 import { mergeProfiles, noRows, parseProfile, type SpanProfile } from "../../checks/profile/profile.js";
-import { type EncodedRows, ensureControlTables, type RunTools, type TargetTools } from "./modes/mode.js";
+import { type EncodedRows, ensureControlTables, type TableTools, type TargetTools } from "./modes/mode.js";
 import { bestEffort } from "../../base/promises.js";
 import { JobError } from "../../base/errors.js";
 import { type RejectedRow, rejectReasons } from "../../columns/types.js";
@@ -78,7 +78,7 @@ export function committedSpan(control: Control, { plan, planId }: StoredPlan, ro
 }
 
 /** A span that is encoded and ready to be sent. */
-export interface SpanCommit {
+export interface SpanToInsert {
   readonly stored: StoredPlan;
   readonly span: Span;
   readonly rows: EncodedRows;
@@ -98,7 +98,7 @@ export interface SpanCommit {
 export async function insertSpan(
   session: Session,
   { control, name }: TargetTools,
-  { stored, span, due, profile, lastSwap }: SpanCommit,
+  { stored, span, due, profile, lastSwap }: SpanToInsert,
 ): Promise<boolean> {
   const { maker } = due;
   const row: z.infer<typeof schema> = {
@@ -136,7 +136,7 @@ export async function insertSpan(
 const spansPerQuery = 64;
 
 /** Merges the profiles of a run's committed spans. Reads a bounded number at a time. @throws JobError OUTPUT_DAMAGED */
-export async function committedProfile({ connections, control }: RunTools, plan: Plan): Promise<SpanProfile> {
+export async function committedProfile({ connections, control }: TableTools, plan: Plan): Promise<SpanProfile> {
   let merged = noRows;
   for (let from = 0; from < spanCount(plan); from += spansPerQuery) {
     const { rows } = await connections.use((session) =>
@@ -172,7 +172,7 @@ function parseOrUndefined(text: string): SpanProfile | undefined {
  * Records which of these spans have no control row any more, so that later attempts do not score them again: their rows
  * may be in the table. Never fails.
  */
-export async function recordSpansGone(tools: RunTools, runId: RunId, known: Iterable<number>): Promise<void> {
+export async function recordSpansGone(tools: TableTools, runId: RunId, known: Iterable<number>): Promise<void> {
   const { control, writer } = tools;
   const documents = control.table("documents");
   await bestEffort(async () => {
@@ -357,7 +357,7 @@ const rejectSchema = z.object({
 });
 
 /** Yields the rejected rows of a run's committed spans, in span order. Reads a bounded number at a time. */
-export async function* readRejects(
+export async function* selectRejects(
   connections: Connections,
   control: Control,
   runId: RunId,

@@ -1,7 +1,7 @@
 import type { Plan, RunId } from "../../run/plan/plan.js";
 import type { Session } from "./connections.js";
 import { lookAtTables, oidOf, showTable, type TableName } from "./table.js";
-import { type Control, isFinished, refuseStopped } from "./control.js";
+import { type Control, isFinished, refuseStoppedRun } from "./control.js";
 import type { PreviousTable } from "../../run/lifecycle/pruned-run.js";
 import { JobError } from "../../base/errors.js";
 import { type TargetTools, writesTarget } from "./modes/mode.js";
@@ -30,7 +30,7 @@ export async function recordSwap(session: Session, control: Control, target: Tab
 }
 
 /** Whether a rollback has put back the table that a run had replaced. No swap brings its rows in again. */
-export async function isRolledBack(session: Session, control: Control, runId: RunId): Promise<boolean> {
+export async function hasRollback(session: Session, control: Control, runId: RunId): Promise<boolean> {
   const { rows } = await session.query({
     text: `SELECT FROM ${control.table("swaps")} WHERE run_id = $1 AND action = 'rollback' LIMIT 1`,
     values: [runId],
@@ -174,7 +174,7 @@ export async function refuseSwappedOut(session: Session, tools: TargetTools, pla
   if (why === undefined || (await isFinished(session, control, runId))) {
     return; // another attempt may have finished the run before the swap
   }
-  await refuseStopped(session, control, plan);
+  await refuseStoppedRun(session, control, plan);
   const newRun = modeOf(plan).kind === "append" ? "--new-run --allow-duplicates" : "--new-run";
   const isHere = `UPDATE ${control.table("spans")} SET committed_at = clock_timestamp() WHERE run_id = '${runId}'`;
   throw new JobError(

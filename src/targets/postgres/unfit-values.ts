@@ -1,7 +1,7 @@
 import type { BytesColumn, Column, ColumnType, OutputRows } from "../../columns/types.js";
 import type { UnfitValue } from "../target.js";
 import { microsPerDay } from "../../columns/value-text.js";
-import { hasDay, hasMoment, mostDimensions, numbersOf, vectorsOf } from "./copy-binary.js";
+import { hasDay, hasMoment, mostDimensions, withoutBigInts, vectorsOf } from "./copy-binary.js";
 import type { PgType, TargetColumn } from "./table.js";
 
 /**
@@ -213,7 +213,7 @@ function moments(type: ColumnType, column: Column, rowCount: number, report: Rep
   }
   const { data, valid } = column;
   if (type === "date32") {
-    const days = numbersOf(data);
+    const days = withoutBigInts(data);
     for (let row = 0; row < rowCount; row += 1) {
       if (!hasDay(days[row] as number) && valid?.[row] !== 0) {
         report(row, `a date ${days[row]} days from 1970, out of the range of Postgres`);

@@ -427,8 +427,11 @@ describe("what a rule takes for a night to compare with", () => {
   describe("where nights of weekends have about half of a weekday's rows", () => {
     const isWeekend = (ago: number): boolean => [1, 2].includes(ago % 7); // 23 November 2026 is a Monday
     const rowsOf = (ago: number): number => (isWeekend(ago) ? 440 : 980) + ((ago * 13) % 40);
-    const before = (nights: number, holiday?: Partial<Pick<RunProfile, "rows" | "isApproved">>, at = 5): readonly RunProfile[] =>
-      nightsBefore(nights, (ago) => ({ rows: rowsOf(ago), ...(ago === at && holiday) }));
+    const before = (
+      nights: number,
+      holiday?: Partial<Pick<RunProfile, "rows" | "isApproved">>,
+      at = 5,
+    ): readonly RunProfile[] => nightsBefore(nights, (ago) => ({ rows: rowsOf(ago), ...(ago === at && holiday) }));
     const levelFor = (count: number, earlier: readonly RunProfile[], date?: string): string[] =>
       resultOf({ ...runProfile({ rows: count }), ...(date !== undefined && { date }) }, earlier, { check: "rows" });
 

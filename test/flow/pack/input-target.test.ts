@@ -2,7 +2,7 @@ import { describe, expect, test } from "vitest";
 import type { InputBinding } from "#src/models/binding/contract.js";
 import { areSurelyFinite } from "#src/flow/pack/input-target.js";
 import { blankInputs, createPacker, type FeatureBatch, sliceBatch, sliceRows } from "#src/flow/pack/packer.js";
-import { repeatRows, rowsOf, sliceColumn } from "#src/columns/columns.js";
+import { repeatRows, rowCountOf, sliceColumn } from "#src/columns/columns.js";
 import { decodeTexts, numericTensorTypes, tensorElement, toFloat16Bits } from "#src/columns/tensor.js";
 import type { BytesColumn, Matrix } from "#src/columns/types.js";
 import { allocate } from "#src/columns/values.js";
@@ -228,7 +228,7 @@ test("rows of a batch come from several dictionaries and from none, and are padd
   const pieces = [repeated(2, 1), textColumn(["x"]), repeated(1), sliceColumn(repeated(1, 2, 1, 1), 1, 3)];
   let row = 0;
   for (const piece of pieces) {
-    const rowCount = rowsOf(piece);
+    const rowCount = rowCountOf(piece);
     const record = { rowCount, inputs: [piece as BytesColumn], carried: [] };
     expect([...packer.push(record, { from: 0, to: rowCount, row })]).toEqual([]);
     row += rowCount;
@@ -245,7 +245,7 @@ test("texts of a dictionary are padded to a fixed number of rows", () => {
 
 test("an entry with a zero byte is refused in the rows that have it, and only if one has it", () => {
   const [without, having] = [repeated(1, 2), repeated(1, 3, 2)].map((column) =>
-    pack({ inputs: [text] }, [column], { rows: rowsOf(column) }),
+    pack({ inputs: [text] }, [column], { rows: rowCountOf(column) }),
   );
   expect(without?.faults).toEqual([]);
   expect(having?.faults.map(({ row, reason }) => [row, reason])).toEqual([[101, "missing"]]);

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { setTimeout as sleep } from "node:timers/promises";
 import { describe, expect, onTestFinished, test } from "vitest";
 import { openParquetDecoder } from "#src/formats/parquet/decoder.js";
-import { readFooter } from "#src/formats/parquet/footer.js";
+import { readParquetFooter } from "#src/formats/parquet/footer.js";
 import { startDecodeWorkers } from "#src/job/threads/worker-threads.js";
 import type { Decoder, SliceRequest } from "#src/formats/format.js";
 import { openSliceReader, type ScoringWorkers, type SliceReader } from "#src/flow/workers/slice-reader.js";
@@ -215,7 +215,7 @@ pq.write_table(table, sys.argv[1], use_dictionary=False, column_encoding={"id": 
 describe("a shard that is damaged", () => {
   test("damage is reported in DuckDB's words, after all rows before it", async () => {
     const path = await writeShard(scratch.path, 10_000, "ROW_GROUP_SIZE 2048, COMPRESSION snappy");
-    const { rowGroups } = await readFooter({ path });
+    const { rowGroups } = await readParquetFooter({ path });
     const start = rowGroups[2]?.chunks[1]?.start ?? 0;
     const bytes = await readFile(path);
     await writeFile(path, bytes.fill(0xa5, start + 30, start + 60));

@@ -11,7 +11,7 @@ import { openUnitReader } from "#src/job/threads/serve-units.js";
 import type { Unit } from "#src/formats/format.js";
 import type { RunModel } from "#src/models/engine.js";
 import { openUnitPool } from "#src/flow/workers/unit-pool.js";
-import { readFooter } from "#src/formats/parquet/footer.js";
+import { readParquetFooter } from "#src/formats/parquet/footer.js";
 import { parquetUnits } from "#src/formats/parquet/units.js";
 import { serveUnits } from "#src/flow/workers/unit-server.js";
 import { writeArrow } from "../../support/arrow.js";
@@ -47,7 +47,7 @@ async function writeUnits(folder: string, format: "parquet" | "arrow"): Promise<
     const slice = { file, rowStart: 0, rowEnd: rows, projection: contract };
     if (format === "parquet") {
       await writeRows(path, select, `ROW_GROUP_SIZE ${rows}`);
-      units.push(...(parquetUnits(await readFooter(file), slice, { limits: plenty }) ?? []));
+      units.push(...(parquetUnits(await readParquetFooter(file), slice, { limits: plenty }) ?? []));
     } else {
       await writeArrow(path, select, { batchRows: rows });
       await using shard = await openShards()(file);

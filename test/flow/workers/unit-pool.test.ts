@@ -7,7 +7,7 @@ import type { ReadBatch } from "#src/flow/pack/packer.js";
 import type { SentRows, UnitRequest } from "#src/flow/workers/protocol.js";
 import { openUnitPool, type UnitPool } from "#src/flow/workers/unit-pool.js";
 import { serveUnits } from "#src/flow/workers/unit-server.js";
-import { readFooter } from "#src/formats/parquet/footer.js";
+import { readParquetFooter } from "#src/formats/parquet/footer.js";
 import { type ParquetUnit, parquetUnits } from "#src/formats/parquet/units.js";
 import { openUnitReader } from "#src/job/threads/serve-units.js";
 import type { RunModel } from "#src/models/engine.js";
@@ -78,7 +78,7 @@ async function unitsOf(path: string, rows: number): Promise<ParquetUnit[]> {
   const file = { path, name: path };
   return (
     parquetUnits(
-      await readFooter(file),
+      await readParquetFooter(file),
       { file, rowStart: 0, rowEnd: rows, projection: contract },
       { limits: plenty },
     ) ?? []

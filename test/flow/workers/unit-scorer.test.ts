@@ -2,7 +2,7 @@ import type { Contract, InputBinding } from "#src/models/binding/contract.js";
 import type { NamedTensor } from "#src/columns/tensor.js";
 import type { DecodedInput, RecordBatch } from "#src/columns/types.js";
 import {
-  type StoredTable,
+  type HashTable,
   addStored,
   createKeyHasher,
   createStoredTable,
@@ -107,7 +107,7 @@ describe("a batch that is not scored", () => {
     const ids = { kind: "fixed", elementsPerValue: 1, data: Int32Array.of(7, 8, 9), valid: undefined } as const;
     const batch = { rowCount: 3, inputs: [input], carried: [ids] };
     const given: number[][] = [];
-    const scoreWith = (table?: StoredTable): ReturnType<ReturnType<typeof scorer>> =>
+    const scoreWith = (table?: HashTable): ReturnType<ReturnType<typeof scorer>> =>
       scorer({ ...asked, contract: keyed, hashing: { seeds, table } }, ({ inputs }) => {
         given.push(...inputs.map(({ data }) => [...(data as Float32Array)]));
         return Promise.resolve({ outputs: [], ms: 0 });

@@ -1,7 +1,7 @@
 import { readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
-import { readFooter } from "#src/formats/parquet/footer.js";
+import { readParquetFooter } from "#src/formats/parquet/footer.js";
 import type { SliceRequest } from "#src/formats/format.js";
 import { JobError } from "#src/base/errors.js";
 import { scratch, scratchFolder } from "../../support/job.js";
@@ -18,7 +18,7 @@ const hangMs = 20_000;
 /** A byte or two of the file that are another, somewhere in a chunk: in its first headers as often as behind them. */
 async function damaged(whole: SliceRequest, random: () => number): Promise<{ bytes: Buffer; slice: SliceRequest }> {
   const below = (limit: number): number => Math.floor(random() * limit);
-  const { rowGroups } = await readFooter(whole.file);
+  const { rowGroups } = await readParquetFooter(whole.file);
   const chunks = rowGroups.flatMap((group) => group.chunks);
   const chunk = chunks[below(chunks.length)];
   const { passthrough } = whole.projection;

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { describe, expect, test, vi } from "vitest";
 import type { FixedColumn, ListColumn } from "#src/columns/types.js";
 import type { Projection } from "#src/models/binding/contract.js";
-import { readFooter } from "#src/formats/parquet/footer.js";
+import { readParquetFooter } from "#src/formats/parquet/footer.js";
 import { withPageBytes } from "#src/formats/parquet/long-values.js";
 import type { PageMemory } from "#src/formats/parquet/pages/page-memory.js";
 import {
@@ -25,7 +25,7 @@ const rows = 12_000;
 
 async function unitsOf(path: string, cut: UnitCut = { limits: plenty }): Promise<ParquetUnit[] | undefined> {
   const slice = await wholeSlice(path);
-  return slice && parquetUnits(await withPageBytes(await readFooter({ path }), slice), slice, cut);
+  return slice && parquetUnits(await withPageBytes(await readParquetFooter({ path }), slice), slice, cut);
 }
 
 async function writeLists(path: string, options: string): Promise<void> {

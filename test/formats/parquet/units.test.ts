@@ -6,7 +6,7 @@ import { areFinite } from "#src/columns/loops/vectors.js";
 import type { BytesColumn, FixedColumn } from "#src/columns/types.js";
 import { isZstdNative } from "#src/formats/codecs.js";
 import type { SliceRequest } from "#src/formats/format.js";
-import { readFooter } from "#src/formats/parquet/footer.js";
+import { readParquetFooter } from "#src/formats/parquet/footer.js";
 import { openColumn } from "#src/formats/parquet/pages/column.js";
 import { openPageMemory, type PageMemory } from "#src/formats/parquet/pages/page-memory.js";
 import { openParquetUnitReader, openUnitPieces, type ParquetUnit, parquetUnits } from "#src/formats/parquet/units.js";
@@ -119,7 +119,7 @@ test("numbers without NULLs are read to where vectors reach them, however many a
   const options = "COMPRESSION snappy, ROW_GROUP_SIZE 10240, DICTIONARY_SIZE_LIMIT 0";
   await writeRows(path, "SELECT row::FLOAT AS f FROM range(24000) t(row)", options);
   const slice = await wholeSlice(path);
-  const units = slice && parquetUnits(await readFooter({ path }), slice, { limits: plenty });
+  const units = slice && parquetUnits(await readParquetFooter({ path }), slice, { limits: plenty });
   const pageMemories: PageMemory[] = [];
   const tools = { read: reader(readFileSync(path)), scratch: (size: number) => new Uint8Array(size), pageMemories };
   const reached = units?.flatMap((unit) =>
@@ -141,7 +141,7 @@ test("units that follow on each other in a row group unpack its pages once", asy
   const path = join(scratch.path, "a.parquet");
   await writeRows(path, "SELECT row::FLOAT AS f FROM range(9000) t(row)", "DICTIONARY_SIZE_LIMIT 0");
   const slice = await wholeSlice(path);
-  const [unit] = (slice && parquetUnits(await readFooter({ path }), slice, { limits: plenty })) ?? [];
+  const [unit] = (slice && parquetUnits(await readParquetFooter({ path }), slice, { limits: plenty })) ?? [];
   const pageMemories: PageMemory[] = [];
   const read = vi.fn(reader(readFileSync(path)));
   const pieces = openUnitPieces({ read, scratch: (size: number) => new Uint8Array(size), pageMemories });
@@ -210,7 +210,7 @@ async function countHere(query: string, options: string): Promise<number> {
   const unitReader = openParquetUnitReader();
   let count = 0;
   try {
-    for (const unit of parquetUnits(await readFooter({ path }), slice, { limits: plenty }) ?? []) {
+    for (const unit of parquetUnits(await readParquetFooter({ path }), slice, { limits: plenty }) ?? []) {
       for await (const { rowStart, rowEnd } of unitReader.read(unit, slice.projection)) {
         count += rowEnd - rowStart;
       }
@@ -234,7 +234,7 @@ test("texts that repeat those of a dictionary are read as codes, unless one of t
   const path = join(folder.path, "a.parquet");
   await writeRows(path, "SELECT ['x', 'y'][1 + i % 2] AS t, if(i % 3 = 0, NULL, t) AS n FROM range(90) r(i)");
   const slice = (await wholeSlice(path)) as SliceRequest;
-  const [unit] = parquetUnits(await readFooter({ path }), slice, { limits: plenty }) ?? [];
+  const [unit] = parquetUnits(await readParquetFooter({ path }), slice, { limits: plenty }) ?? [];
   const unitReader = openParquetUnitReader();
   try {
     for await (const piece of unitReader.read(unit as ParquetUnit, slice.projection)) {

@@ -1,5 +1,5 @@
 import { describe, expect, test } from "vitest";
-import { refusalOf, withoutSource } from "#src/models/onnx/faults.js";
+import { modelRefusal, withoutSource } from "#src/models/onnx/faults.js";
 
 const source = "/onnxruntime_src/onnxruntime/core";
 
@@ -37,14 +37,14 @@ describe("error texts of ONNX Runtime are shown without its source", () => {
 });
 
 test("an unknown error text of ONNX Runtime is shown unchanged", () => {
-  expect(refusalOf("Protobuf parsing failed.")).toEqual({
+  expect(modelRefusal("Protobuf parsing failed.")).toEqual({
     found: "Protobuf parsing failed.",
     hint: "check it with Python: onnxruntime.InferenceSession(path)",
   });
 });
 
 test("the refusal of a model whose locale is not there says how to install it", () => {
-  const { found, hint } = refusalOf(
+  const { found, hint } = modelRefusal(
     `Exception during initialization: ${source}/providers/cpu/text/string_normalizer.cc:235 onnxruntime::StringNormalizer::Locale::Locale(const std::string&)::<lambda()> Failed to construct locale with name:en_US.UTF-8:locale::facet::_S_create_c_locale name not valid:Please, install necessary language-pack-XX and configure locales`,
   );
   expect(found).toContain("the locale en_US.UTF-8, which this machine does not have");

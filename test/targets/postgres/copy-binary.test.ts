@@ -4,7 +4,7 @@ import type { Column, ColumnType, FixedColumn } from "#src/columns/types.js";
 import { type DuckDBConnection, openDuckDb } from "#src/duckdb/instance.js";
 import { readColumn } from "#src/duckdb/vectors.js";
 import { copyStream, encodeRows } from "#src/targets/postgres/copy-binary.js";
-import { type PgType, pgTypeOf, sqlOf } from "#src/targets/postgres/table.js";
+import { type PgType, pgTypeOf, pgTypeSql } from "#src/targets/postgres/table.js";
 import { unfitRows } from "#src/targets/postgres/unfit-values.js";
 import { afterAll, expect, test } from "vitest";
 import { type TypeCase, typeCases } from "../../support/column-types.js";
@@ -84,7 +84,7 @@ function tableSql({ values, sql, type }: TypeCase, nulls: string): string {
 }
 
 async function takes(text: string, type: PgType): Promise<boolean> {
-  return await (database as Database).query(`SELECT $1::${sqlOf(type)}`, [text]).then(
+  return await (database as Database).query(`SELECT $1::${pgTypeSql(type)}`, [text]).then(
     () => true,
     () => false,
   );
@@ -112,7 +112,7 @@ async function differing(given: TypeCase, nulls: string): Promise<unknown[]> {
   const { rows, values, texts } = await readRows(tableSql(given, nulls), given.type);
   const db = database as Database;
   await db.query(
-    `DROP TABLE IF EXISTS copied, told; CREATE TABLE copied (row int8, v ${sqlOf(target)}); CREATE TABLE told (row int8, v text)`,
+    `DROP TABLE IF EXISTS copied, told; CREATE TABLE copied (row int8, v ${pgTypeSql(target)}); CREATE TABLE told (row int8, v text)`,
   );
   const types = [pgTypeOf("int64"), target];
   const columns = [
@@ -124,7 +124,7 @@ async function differing(given: TypeCase, nulls: string): Promise<unknown[]> {
   // 0 and 0.0 are the same JSON.
   const [actual, expected] = isNested(given.type)
     ? ["to_jsonb(copied.v)", "told.v::jsonb"]
-    : ["copied.v::text", `told.v::${sqlOf(target)}::text`];
+    : ["copied.v::text", `told.v::${pgTypeSql(target)}::text`];
   return await db.query(
     `SELECT row, ${actual} AS actual, ${expected} AS expected FROM copied FULL JOIN told USING (row)
      WHERE ${actual} IS DISTINCT FROM ${expected} LIMIT 5`,
@@ -166,7 +166,7 @@ postgres.describe("rows in COPY's binary format", () => {
       const struct: ColumnType = { kind: "struct", fields: [{ name: "b", type }] };
       const wrapped: Column = { kind: "struct", rowCount, children: [flat], valid: undefined };
       await database.query(
-        `DROP TABLE IF EXISTS copied; CREATE TABLE copied (row int8, v ${sqlOf(pgTypeOf(type))}, j jsonb); SET timezone = 'UTC'`,
+        `DROP TABLE IF EXISTS copied; CREATE TABLE copied (row int8, v ${pgTypeSql(pgTypeOf(type))}, j jsonb); SET timezone = 'UTC'`,
       );
       const columns = [
         { type: "int64" as const, column: rows },

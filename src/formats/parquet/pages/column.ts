@@ -9,11 +9,11 @@ import {
   pageLimitValues,
   pageRows,
   type PageRows,
-  readHeader,
+  readPageHeader,
   unpackDictionary,
   unpackPage,
 } from "./page-values.js";
-import type { StoredColumn } from "./storage.js";
+import type { ChunkColumn } from "./storage.js";
 
 interface OpenPage {
   readonly values: PageRows;
@@ -22,11 +22,11 @@ interface OpenPage {
 }
 
 /** Opens the rows of one column chunk. @throws RangeError where the chunk is damaged or has unexpected contents */
-export function openColumn(column: StoredColumn, tools: ColumnOptions): ColumnRows {
+export function openColumn(column: ChunkColumn, tools: ColumnOptions): ColumnRows {
   return column.list === undefined ? openValues(column, tools) : openLists(column, column.list, tools);
 }
 
-function openValues(column: StoredColumn, tools: ColumnOptions): ColumnRows {
+function openValues(column: ChunkColumn, tools: ColumnOptions): ColumnRows {
   const { pageMemory } = tools;
   let at = column.start;
   /** Rows of the pages so far. */
@@ -37,7 +37,7 @@ function openValues(column: StoredColumn, tools: ColumnOptions): ColumnRows {
   /** The header of the next page with rows, which is then unpacked or passed. Dictionaries before it are kept. */
   const nextHeader = (): PageHeader => {
     for (;;) {
-      const place = readHeader(column, tools, at);
+      const place = readPageHeader(column, tools, at);
       const { kind, values, compressedBytes } = place.page;
       ({ at } = place);
       if (kind === "dictionary" && dictionary === undefined && counted === 0) {

@@ -4,7 +4,7 @@ import { reachable, type PageMemory } from "./page-memory.js";
 import {
   type ColumnOptions,
   type PagePlace,
-  readHeader,
+  readPageHeader,
   pageLimitValues,
   encodings,
   prefixed,
@@ -16,7 +16,7 @@ import {
   type ColumnRows,
 } from "./page-values.js";
 import { firstBit, isOneRun, readRuns } from "./runs.js";
-import type { StoredColumn } from "./storage.js";
+import type { ChunkColumn } from "./storage.js";
 import type { ListLevels } from "../footer.js";
 import type { FixedColumn, ListColumn } from "../../../columns/types.js";
 import {
@@ -53,14 +53,14 @@ interface ListPages {
 const mostPages = 2 ** 18;
 
 /** @throws RangeError where pages do not have the values and rows that the footer states */
-function findListPages(column: StoredColumn, tools: ColumnOptions): ListPages {
+function findListPages(column: ChunkColumn, tools: ColumnOptions): ListPages {
   const { rows, values } = column;
   const pages: ListPage[] = [];
   let dictionary: PagePlace | undefined;
   let rowStart = 0;
   let start = column.start;
   for (let counted = 0; counted < values; ) {
-    const place = readHeader(column, tools, start);
+    const place = readPageHeader(column, tools, start);
     const { page } = place;
     if (page.kind === "dictionary" && dictionary === undefined && pages.length === 0) {
       dictionary = place;
@@ -88,7 +88,7 @@ function findListPages(column: StoredColumn, tools: ColumnOptions): ListPages {
 
 /** The first repetition level of a page, and how many are 0. */
 function rowsBegun(
-  column: StoredColumn,
+  column: ChunkColumn,
   tools: ColumnOptions,
   place: PagePlace,
 ): { readonly first: number; readonly zeros: number } {
@@ -109,7 +109,7 @@ function rowsBegun(
 }
 
 /** Returns the first `length` bytes of a page of version 1, or more. @throws RangeError where they are not there */
-function firstBytes({ codec }: StoredColumn, tools: ColumnOptions, place: PagePlace, length: number): Uint8Array {
+function firstBytes({ codec }: ChunkColumn, tools: ColumnOptions, place: PagePlace, length: number): Uint8Array {
   const { compressedBytes, uncompressedBytes } = place.page;
   if (codec === codecs.none && compressedBytes !== uncompressedBytes) {
     throw new RangeError(`a page of ${compressedBytes} bytes, ${uncompressedBytes} unpacked`);
@@ -275,7 +275,7 @@ const gatheredElements = 256 * 1024;
 const alignment = 8;
 
 interface ListChunk {
-  readonly column: StoredColumn;
+  readonly column: ChunkColumn;
   readonly list: ListLevels;
   readonly tools: ColumnOptions;
   readonly stored: ElementType;
@@ -433,7 +433,7 @@ interface OpenPage {
 }
 
 /** Opens the rows of a column chunk of lists. @throws RangeError as `openColumn` */
-export function openLists(column: StoredColumn, list: ListLevels, tools: ColumnOptions): ColumnRows {
+export function openLists(column: ChunkColumn, list: ListLevels, tools: ColumnOptions): ColumnRows {
   let chunk: ListChunk | undefined;
   let page: OpenPage | undefined;
   let next = 0;
@@ -465,7 +465,7 @@ export function openLists(column: StoredColumn, list: ListLevels, tools: ColumnO
   };
 }
 
-function openChunk(column: StoredColumn, list: ListLevels, tools: ColumnOptions): ListChunk {
+function openChunk(column: ChunkColumn, list: ListLevels, tools: ColumnOptions): ListChunk {
   const { type, storage } = column;
   if (typeof type !== "object" || type.kind !== "list" || storage.kind !== "fixed") {
     throw new TypeError("only lists of numbers are read here");
@@ -548,7 +548,7 @@ function openPage(chunk: ListChunk, index: number, carried: Carried | undefined)
     throw new RangeError("rows behind the last page");
   }
   const { pageMemory } = tools;
-  const header = readHeader(column, tools, place.start);
+  const header = readPageHeader(column, tools, place.start);
   const { values, encoding, uncompressedBytes } = header.page;
   const lead = leadBytes(chunk, carried);
   const memory = pageMemory.memory("page", lead + uncompressedBytes);

@@ -11,8 +11,8 @@ import {
   viewOf,
 } from "../../../columns/values.js";
 import { assertNever, messageOf } from "../../../base/errors.js";
-import { checkTexts } from "../../bytes.js";
-import type { Storage, StoredColumn } from "./storage.js";
+import { checkTexts } from "../../read-fully.js";
+import type { Storage, ChunkColumn } from "./storage.js";
 import { longestText, repeatRows, takeRows, sliceColumn } from "../../../columns/columns.js";
 import { areHere, pieceLimitBytes } from "../../../columns/loops/vectors.js";
 import {
@@ -148,7 +148,7 @@ function wholeRange(from: number, to: number): number {
 
 /** Built when they are read: all texts that repeat entries of a dictionary may together have any number of bytes. */
 function repeatedTexts(
-  { type, limits: { batchBytes } }: StoredColumn,
+  { type, limits: { batchBytes } }: ChunkColumn,
   dictionary: BytesColumn,
   { indices, valid }: { readonly indices: Uint32Array<ArrayBuffer>; readonly valid: Uint8Array | undefined },
 ): PageRows {
@@ -192,7 +192,7 @@ interface PageParts {
 }
 
 /** @throws RangeError, as `take` may */
-export function pageRows(column: StoredColumn, bytes: Uint8Array<ArrayBuffer>, parts: PageParts): PageRows {
+export function pageRows(column: ChunkColumn, bytes: Uint8Array<ArrayBuffer>, parts: PageParts): PageRows {
   const { header, pageMemory } = parts;
   const levels = readLevels(column, bytes, parts);
   pageMemory.moreLevelBytes = levels.at - levelBytesOf(column, header);
@@ -200,7 +200,7 @@ export function pageRows(column: StoredColumn, bytes: Uint8Array<ArrayBuffer>, p
 }
 
 /** The rows of a page whose levels are read already. `rows`: with NULLs. @throws RangeError, as `take` may */
-export function valueRows(column: StoredColumn, bytes: Uint8Array<ArrayBuffer>, parts: PackedParts): PageRows {
+export function valueRows(column: ChunkColumn, bytes: Uint8Array<ArrayBuffer>, parts: PackedParts): PageRows {
   const packed = packedValues(column, bytes, parts);
   if ("like" in packed) {
     return rowsHere(packed, parts);
@@ -214,7 +214,7 @@ interface PackedParts extends PageParts, Levels {
 
 /** Returns all values of a page with its NULLs; or the values alone, if loops spread them later. */
 function packedValues(
-  column: StoredColumn,
+  column: ChunkColumn,
   bytes: Uint8Array<ArrayBuffer>,
   { header, dictionary, pageMemory, at, valid, count, rows }: PackedParts,
 ): Column | LoopedValues | PageRows {
@@ -323,7 +323,7 @@ function rowsHere(
 }
 
 /** Returns the size of the levels before the values if no value is NULL: one run, after its length. */
-export function levelBytesOf({ isOptional }: StoredColumn, { kind, values, levelBytes }: PageHeader): number {
+export function levelBytesOf({ isOptional }: ChunkColumn, { kind, values, levelBytes }: PageHeader): number {
   if (!isOptional || kind !== "data") {
     return levelBytes.definition;
   }
@@ -340,7 +340,7 @@ interface Levels {
   readonly count: number;
 }
 
-function readLevels({ isOptional }: StoredColumn, bytes: Uint8Array, { header, pageMemory }: PageParts): Levels {
+function readLevels({ isOptional }: ChunkColumn, bytes: Uint8Array, { header, pageMemory }: PageParts): Levels {
   const { kind, values: rows, levelBytes, levelEncoding } = header;
   if (!isOptional) {
     return { at: 0, valid: undefined, count: rows };
@@ -394,10 +394,10 @@ function spread(valid: Uint8Array, packed?: Uint32Array): { indices: Uint32Array
 }
 
 /** Fills `target` with the file's bytes from `position` on. @throws RangeError where they end before */
-export type ReadBytes = (target: Uint8Array, position: number) => void;
+export type ReadInto = (target: Uint8Array, position: number) => void;
 
 export interface ColumnOptions {
-  readonly read: ReadBytes;
+  readonly read: ReadInto;
   /** For bytes that are packed: of no more use when a page was unpacked. */
   readonly scratch: (size: number) => Uint8Array;
   readonly pageMemory: PageMemory;
@@ -418,7 +418,7 @@ const headerLimitBytes = 1024 * 1024;
 const largePageBytes = 4 * 1024 * 1024;
 
 /** @throws RangeError where the page is damaged, or not one that is read here */
-export function unpackDictionary(column: StoredColumn, tools: ColumnOptions, place: PagePlace): Column {
+export function unpackDictionary(column: ChunkColumn, tools: ColumnOptions, place: PagePlace): Column {
   const { encoding, entries } = place.page;
   if (encoding !== encodings.plain && encoding !== encodings.plainDictionary) {
     throw new RangeError(`a dictionary of encoding ${encoding}`);
@@ -429,8 +429,8 @@ export function unpackDictionary(column: StoredColumn, tools: ColumnOptions, pla
 }
 
 /** Reads the header at byte `at` of the file. @throws RangeError where it is damaged, or its page is too large */
-export function readHeader(
-  { start, end, storage, unpackedBytes, limits: { pageBytes } }: StoredColumn,
+export function readPageHeader(
+  { start, end, storage, unpackedBytes, limits: { pageBytes } }: ChunkColumn,
   { read, scratch }: ColumnOptions,
   at: number,
 ): PagePlace {
@@ -458,7 +458,7 @@ export function readHeader(
 }
 
 /** Whether loops look up the page's numbers in a dictionary, or it is the dictionary: a larger page is read by DuckDB. */
-function isLookedUp({ kind }: StoredColumn["storage"], page: PageHeader): boolean {
+function isLookedUp({ kind }: ChunkColumn["storage"], page: PageHeader): boolean {
   return kind === "fixed" && (page.kind === "dictionary" || page.encoding !== encodings.plain);
 }
 
@@ -469,7 +469,7 @@ interface UnpackOptions extends Pick<ColumnOptions, "read" | "scratch"> {
 
 /** A page as it was before it was packed: levels, then values. @throws RangeError where it is damaged */
 export function unpackPage(
-  column: StoredColumn,
+  column: ChunkColumn,
   { read, scratch, memory }: UnpackOptions,
   { page, at }: PagePlace,
 ): Uint8Array<ArrayBuffer> {
@@ -497,7 +497,7 @@ export function unpackPage(
 }
 
 /** Returns the size of the levels before the values that are never packed: those of pages of version 2. */
-function plainLevelBytes({ isOptional, list }: StoredColumn, { kind, levelBytes }: PageHeader): number {
+function plainLevelBytes({ isOptional, list }: ChunkColumn, { kind, levelBytes }: PageHeader): number {
   const { repetition, definition } = levelBytes;
   const isUnknown = (repetition !== 0 && list === undefined) || (definition !== 0 && !isOptional);
   if (repetition < 0 || definition < 0 || isUnknown) {

@@ -1,5 +1,5 @@
 import { errnoOf, JobError, messageOf } from "../../../base/errors.js";
-import { type ColumnChunk, type Footer, placeOf, readFooter } from "../footer.js";
+import { type ColumnChunk, type Footer, placeOfChunk, readParquetFooter } from "../footer.js";
 import { type PageHeader, parsePageHeader } from "./page-header.js";
 import { promises } from "node:fs";
 import { crc32 } from "node:zlib";
@@ -136,7 +136,7 @@ export async function verifyPages(
   { signal, groups }: { signal?: AbortSignal; groups?: readonly number[] } = {},
 ): Promise<PageCounts> {
   const { path } = shard;
-  const footer = await readFooter(shard);
+  const footer = await readParquetFooter(shard);
   const counts = { pages: 0, checksums: 0 };
   await withPages({ path, doing: "checking" }, footer, async ({ windowed }) => {
     for (const group of groups ?? footer.rowGroups.keys()) {
@@ -147,7 +147,9 @@ export async function verifyPages(
         signal?.throwIfAborted();
         await verifyChunk(read, chunk, { footer, counts, signal }).catch((error: unknown) => {
           throw error instanceof PageFault
-            ? new JobError("SHARD_CORRUPT", `checking ${path}: ${placeOf(group, chunk)}: ${error.message}`, { hint })
+            ? new JobError("SHARD_CORRUPT", `checking ${path}: ${placeOfChunk(group, chunk)}: ${error.message}`, {
+                hint,
+              })
             : error;
         });
       }

@@ -1,4 +1,4 @@
-import { type ColumnType, layoutOf, showType, type SourceColumn } from "../../../columns/types.js";
+import { type ColumnType, layoutOfType, showType, type SourceColumn } from "../../../columns/types.js";
 import { type ElementType, isElementType } from "../../../columns/values.js";
 import type { Leaf, ListLevels } from "../footer.js";
 
@@ -12,7 +12,7 @@ export type Storage =
   | { readonly kind: "bytes"; readonly isText: boolean };
 
 /** A column of a row group, and where it is in the file. Plain JSON. */
-export interface StoredColumn {
+export interface ChunkColumn {
   readonly name: string;
   readonly type: ColumnType;
   readonly storage: Storage;
@@ -128,7 +128,7 @@ export function storageOf(type: ColumnType, leaf: Leaf): Storage | undefined {
     return undefined;
   }
   const { plain } = found;
-  const layout = layoutOf(plain.type);
+  const layout = layoutOfType(plain.type);
   if (layout.kind === "bytes") {
     return { kind: "bytes", isText: plain.type === "utf8" };
   }

@@ -1,3 +1,4 @@
+import { quoteName } from "../../../base/sql.js";
 import { outputColumns } from "../../../models/binding/contract.js";
 import { JobError } from "../../../base/errors.js";
 import type { Plan } from "../../../run/plan/plan.js";
@@ -6,21 +7,20 @@ import { damagedRun } from "../control.js";
 import { type EncodedRows, KeyTakenConcurrently, type Mode, type ModeTools, type RowsNeeded } from "./mode.js";
 import {
   collationName,
-  createTable,
+  createTargetTable,
   findTable,
   fitColumns,
   keysTable,
   oidOf,
-  quoteName,
   quoteTable,
   refuseChanged,
   showTable,
-  sqlOf,
+  pgTypeSql,
   stagedRowsTable,
   type TableName,
   type TargetColumn,
 } from "../table.js";
-import { checkStaging, dropOutdated, rowsOfSpans, runAll, stagingGone } from "./copied-tables.js";
+import { checkStaging, dropOutdated, spanRowsSql, runAll, stagingGone } from "./copied-tables.js";
 import { didYouMean } from "../../../base/suggest.js";
 
 /** Mode append: rows are copied straight into the table. */
@@ -43,7 +43,7 @@ export function appendMode(tools: ModeTools): Mode {
       return columns;
     },
     write: (session, rows) => copyRows(session, name, rows),
-    writtenRows: () => rowsOfSpans(control),
+    writtenRows: () => spanRowsSql(control),
   };
 }
 
@@ -91,7 +91,7 @@ async function prepareTable(
   if (found === undefined && mayCreate && spec.create) {
     // Several attempts may start at once. The lock is the transaction's.
     await lock(session, showTable(name));
-    await createTable(session, name, plan, spec.key);
+    await createTargetTable(session, name, plan, spec.key);
     found = await findTable(session, name);
   }
   if (found === undefined) {
@@ -495,7 +495,7 @@ async function refuseOtherTypes(session: Session, { name }: ModeTools, plan: Pla
     if (JSON.stringify(now) !== JSON.stringify(before)) {
       throw new JobError(
         "OUTPUT_MISMATCH",
-        `publishing to ${showTable(name)}: column ${column} was ${sqlOf(before)} when the run began, and is ${sqlOf(now)}`,
+        `publishing to ${showTable(name)}: column ${column} was ${pgTypeSql(before)} when the run began, and is ${pgTypeSql(now)}`,
         { hint: "change it back, and run the same command again" },
       );
     }

@@ -61,7 +61,7 @@ export function stagingGone(staging: TableName, { runId }: Plan): JobError {
 }
 
 /** SQL for the number of rows that the committed spans of run $1 gave. */
-export function rowsOfSpans({ table }: Control): string {
+export function spanRowsSql({ table }: Control): string {
   return `SELECT sum(rows) FROM ${table("spans")} WHERE run_id = $1`;
 }
 

@@ -118,7 +118,7 @@ export interface PostgresSinkOptions {
 }
 
 /** What the steps of a run work with: the target, its control tables, its write mode, and how a call is retried. */
-export interface RunTools extends PostgresSinkOptions, TransactionTools, TargetTools, ModeTools {
+export interface TableTools extends PostgresSinkOptions, TransactionTools, TargetTools, ModeTools {
   readonly target: string;
   /** The target that the spec names, as a plan pins it. */
   readonly planTarget: PostgresTarget;
@@ -134,7 +134,7 @@ export const finishSeconds = 24 * 3600;
 
 /** Runs `work` in a transaction, again and again while the database fails with transient errors. @throws JobError */
 export async function retried<T>(
-  tools: RunTools,
+  tools: TableTools,
   doing: string,
   work: (session: Session) => Promise<T>,
   silentSeconds?: number,
@@ -143,7 +143,7 @@ export async function retried<T>(
 }
 
 /** Makes the control tables where they are missing. `last`: the error of the previous try. */
-export async function ensureControlTables(tools: RunTools, last?: unknown): Promise<void> {
+export async function ensureControlTables(tools: TableTools, last?: unknown): Promise<void> {
   const { schema } = tools.control;
   if (!(await transact(tools, (session) => hasControlTables(session, schema), { last }))) {
     await transact(tools, (session) => makeControlTables(session, schema, tools.program), { last });
@@ -152,7 +152,7 @@ export async function ensureControlTables(tools: RunTools, last?: unknown): Prom
 
 /** As `retried`. The control tables are made before, where they are missing. */
 export async function retriedWrite<T>(
-  tools: RunTools,
+  tools: TableTools,
   doing: string,
   work: (session: Session) => Promise<T>,
   silentSeconds?: number,
@@ -165,7 +165,7 @@ export async function retriedWrite<T>(
 
 /** As `retried`. Returns `none` where there are no control tables: nothing was ever done. */
 export async function retriedRead<T>(
-  tools: RunTools,
+  tools: TableTools,
   doing: string,
   none: T,
   work: (session: Session) => Promise<T>,

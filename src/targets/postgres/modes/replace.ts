@@ -1,15 +1,15 @@
+import { quoteName } from "../../../base/sql.js";
 import { outputColumns } from "../../../models/binding/contract.js";
 import { JobError } from "../../../base/errors.js";
 import type { Plan, RunId } from "../../../run/plan/plan.js";
 import { copyRows, keyNotNull, noSuchTable, onConflict, requireKey, requireUnique } from "./by-span.js";
 import {
-  createTable,
+  createTargetTable,
   derivedName,
   findTable,
   fitColumns,
   type FoundTable,
   oidOf,
-  quoteName,
   quoteTable,
   shortHash,
   showTable,
@@ -24,7 +24,7 @@ import {
   indexShape,
   makeRowTable,
   refuseOtherShape,
-  rowsOfSpans,
+  spanRowsSql,
   runAll,
   stagingGone,
 } from "./copied-tables.js";
@@ -67,7 +67,7 @@ export function replaceMode(tools: ModeTools): Mode {
         found = await findTable(session, staging);
         if (found === undefined) {
           await (target === undefined
-            ? createTable(session, staging, plan, spec.key)
+            ? createTargetTable(session, staging, plan, spec.key)
             : makeRowTable(session, name, staging));
           await (target !== undefined && spec.swap === "rename" ? copyAttributes(session, name, staging) : undefined);
           found = await findTable(session, staging);
@@ -81,7 +81,7 @@ export function replaceMode(tools: ModeTools): Mode {
     write: (session, rows) => copyRows(session, stagingOf(rows.plan), rows),
     checkFinish: (session, plan) => checkSwap(session, tools, stagingOf(plan)),
     checkRows: (session, plan, doing) =>
-      checkStaging(session, plan, stagingOf(plan), rowsOfSpans(tools.control), doing),
+      checkStaging(session, plan, stagingOf(plan), spanRowsSql(tools.control), doing),
     finish: (session, plan) => swapIn(session, tools, plan, stagingOf(plan)),
     rehearseFinish:
       spec.swap === "rename"
@@ -134,7 +134,7 @@ async function swapIn(session: Session, tools: ModeTools, plan: Plan, staging: T
   // The rows were committed span by span; checking all of them may take longer than the limit of a statement.
   await session.query("SET LOCAL statement_timeout = 0");
   await session.query(wholeTables);
-  await checkStaging(session, plan, staging, rowsOfSpans(control), "finishing");
+  await checkStaging(session, plan, staging, spanRowsSql(control), "finishing");
   await session.query(`ANALYZE ${quoteTable(staging)}`);
   if (spec.swap === "rename" && (await findTable(session, name)) !== undefined) {
     await copyAttributes(session, name, staging); // to check a new foreign key takes its time

@@ -8,7 +8,7 @@ import type { SliceRequest } from "#src/formats/format.js";
 import { openParquetDecoder } from "#src/formats/parquet/decoder.js";
 import { placeAfter } from "#src/formats/parquet/duckdb.js";
 import { exactTables } from "#src/formats/parquet/exact-table.js";
-import { readFooter } from "#src/formats/parquet/footer.js";
+import { readParquetFooter } from "#src/formats/parquet/footer.js";
 import type { Projection } from "#src/models/binding/contract.js";
 import { ref } from "../../../support/batches.js";
 import { scratch } from "../../../support/job.js";
@@ -132,7 +132,7 @@ test("where a shard among several is damaged in its middle, the rows before come
     await writeRows(path, `SELECT range + ${index * rows} AS id FROM range(${rows})`, `ROW_GROUP_SIZE ${groupRows}`);
   }
   const [, damaged = ""] = paths;
-  const { rowGroups } = await readFooter({ path: damaged });
+  const { rowGroups } = await readParquetFooter({ path: damaged });
   const start = rowGroups[damagedGroup]?.chunks[0]?.start ?? 0;
   const bytes = await readFile(damaged);
   await writeFile(damaged, bytes.fill(0xff, start, start + 20));
@@ -162,7 +162,7 @@ async function copyIn(
   const path = join(folder, "a.parquet");
   await writeRows(path, "SELECT make_timestamp_ns(i) AS t FROM range(5000) r(i)");
   await makeNanosUtc(path);
-  const [footer, wholeFile] = [await readFooter({ path }), await readFile(path)];
+  const [footer, wholeFile] = [await readParquetFooter({ path }), await readFile(path)];
   await using tables = exactTables();
   const ranges = [{ start: 4, end: footer.pagesEnd }];
   const shard = { file: { path, name: "a" }, footer, columns: new Map([["t", "timestamp[ns]"]] as const), ranges };

@@ -3,7 +3,7 @@ import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import type { ColumnType } from "#src/columns/types.js";
 import { openParquetDecoder } from "#src/formats/parquet/decoder.js";
-import { readFooter } from "#src/formats/parquet/footer.js";
+import { readParquetFooter } from "#src/formats/parquet/footer.js";
 import { parsePageHeader } from "#src/formats/parquet/pages/page-header.js";
 import { countLevels } from "#src/formats/parquet/pages/runs.js";
 import type { Projection } from "#src/models/binding/contract.js";
@@ -21,7 +21,7 @@ import { shownCli } from "../../../support/shown.js";
 
 async function read(path: string, projection: Projection, rowStart = 0): Promise<{ rows: number; error?: string }> {
   await using decoder = openParquetDecoder({ threads: 1, folders: [join(path, "..")], timezone: "UTC" });
-  const { rows: rowEnd } = await readFooter({ path });
+  const { rows: rowEnd } = await readParquetFooter({ path });
   const slice = { file: { path, name: "a.parquet" }, rowStart, rowEnd, projection, partitions: new Map() };
   let rows = 0;
   try {
@@ -171,7 +171,7 @@ for version, dictionary, bytes, rows in itertools.product(["1.0", "2.0"], [True,
 
 /** Where the first repetition level of a list lies in a page of version 2, and a change that makes it 1. */
 async function firstLevelOf(path: string, column: string, group: number): Promise<(bytes: Buffer) => void> {
-  const { rowGroups } = await readFooter({ path });
+  const { rowGroups } = await readParquetFooter({ path });
   const start = rowGroups[group]?.chunks.find((chunk) => chunk.path[0] === column)?.start ?? 0;
   const bytes = await readFile(path);
   const cursor = { bytes: bytes.subarray(start), at: 0 };

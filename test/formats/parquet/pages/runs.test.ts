@@ -2,7 +2,7 @@ import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { mebibytes, memoryBudget } from "#src/base/memory-budget.js";
-import { readFooter } from "#src/formats/parquet/footer.js";
+import { readParquetFooter } from "#src/formats/parquet/footer.js";
 import { firstBit, isOneRun, readRuns } from "#src/formats/parquet/pages/runs.js";
 import { findUnfitPrefixes } from "#src/formats/parquet/readable-parts.js";
 import { emptyContract, ref } from "../../../support/batches.js";
@@ -148,7 +148,7 @@ const corpus = join(projectFolder, "fixtures/corpora/small/parquet-testing/data"
 const plenty = memoryBudget(mebibytes(512));
 
 async function faultOf(path: string, memory = plenty): Promise<string | undefined> {
-  const footer = await readFooter({ path });
+  const footer = await readParquetFooter({ path });
   const passthrough = footer.leaves.map(({ path: [name = ""] }) => ({ column: name, source: ref(name, "utf8") }));
   const projection = { ...emptyContract, passthrough };
   const file = { path, name: path };
@@ -160,7 +160,7 @@ test.each(["delta_encoding_required_column", "delta_encoding_optional_column"])(
   "texts of %s, which share their beginnings, fit each other",
   async (name) => {
     const path = join(corpus, `${name}.parquet`);
-    const { rowGroups } = await readFooter({ path });
+    const { rowGroups } = await readParquetFooter({ path });
     expect(rowGroups[0]?.chunks.some(({ hasPrefixes }) => hasPrefixes)).toBe(true);
     expect(await faultOf(path)).toBeUndefined();
   },
@@ -170,7 +170,7 @@ test("a text that begins like more than the one before it has is found before an
   const bytes = await readFile(join(corpus, "delta_encoding_required_column.parquet"));
   const path = join(scratch.path, "a.parquet");
   await writeFile(path, bytes);
-  const chunk = (await readFooter({ path })).rowGroups[0]?.chunks.find(({ hasPrefixes }) => hasPrefixes);
+  const chunk = (await readParquetFooter({ path })).rowGroups[0]?.chunks.find(({ hasPrefixes }) => hasPrefixes);
   const found = new Set<string>();
   const [start, end] = [chunk?.start ?? 0, (chunk?.start ?? 0) + (chunk?.compressedBytes ?? 0)];
   for (let at = start; at < end; at += torture ? 1 : 9) {

@@ -2,7 +2,7 @@ import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import type { SourceColumn } from "#src/columns/types.js";
-import { type Footer, readFooter } from "#src/formats/parquet/footer.js";
+import { type Footer, readParquetFooter } from "#src/formats/parquet/footer.js";
 import { messageOf } from "#src/base/errors.js";
 import { plainColumns } from "#src/formats/parquet/pages/storage.js";
 import { readColumns } from "#src/duckdb/parquet-schema.js";
@@ -18,7 +18,7 @@ const parquetIn = (folder: string): string[] =>
 
 async function footerOf(path: string): Promise<Footer | undefined> {
   try {
-    return await readFooter({ path });
+    return await readParquetFooter({ path });
   } catch {
     return undefined;
   }
@@ -110,7 +110,7 @@ describe(`Apache Parquet's test files${corpusNote}`, () => {
 });
 
 async function bothOf(path: string): Promise<{ ours: SourceColumn[] | undefined; duckdb: SourceColumn[] }> {
-  const footer = await readFooter({ path });
+  const footer = await readParquetFooter({ path });
   return { ours: plainColumns(footer.leaves), duckdb: await duckDbColumns(path) };
 }
 
@@ -138,13 +138,13 @@ test.each([
   for (const [from, to] of Object.entries(rename)) {
     await renameColumn(path, from, to);
   }
-  expect(plainColumns((await readFooter({ path })).leaves)).toBe(undefined);
+  expect(plainColumns((await readParquetFooter({ path })).leaves)).toBe(undefined);
 });
 
 /** In the schema and in the chunks; `to`: bytes, as many. */
 async function renameColumn(path: string, from: string, to: string): Promise<void> {
   const bytes = await readFile(path);
-  const { pagesEnd } = await readFooter({ path });
+  const { pagesEnd } = await readParquetFooter({ path });
   const lengths = [from, to].map((name) => Buffer.concat([Buffer.from([name.length]), Buffer.from(name, "latin1")]));
   const [old, put] = lengths as [Buffer, Buffer];
   let footer = bytes.subarray(pagesEnd, -8).toString("latin1");

@@ -2,7 +2,7 @@ import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { crc32 } from "node:zlib";
 import { describe, expect, test } from "vitest";
-import { readFooter } from "#src/formats/parquet/footer.js";
+import { readParquetFooter } from "#src/formats/parquet/footer.js";
 import { verifyPages } from "#src/formats/parquet/pages/page-walk.js";
 import { refusalOf } from "../../../support/faulty.js";
 import { scratch, scratchFolder } from "../../../support/job.js";
@@ -66,7 +66,7 @@ describe("pages that are as they should be", () => {
 describe("a page is refused, with its row group, column and byte, when", () => {
   test.each(["checked", "checked-v2"] as const)("a bit of it changed (%s)", async (name) => {
     const good = await readFile(shardFixture(name));
-    const { rowGroups } = await readFooter({ path: shardFixture(name) });
+    const { rowGroups } = await readParquetFooter({ path: shardFixture(name) });
     for (const [group, { chunks }] of rowGroups.entries()) {
       for (const { path, start, compressedBytes } of chunks) {
         // The last bytes of a chunk are those of its last page.
@@ -141,7 +141,7 @@ test.each<Partial<TinyFile>>([
 
 test("a footer is refused when its levels are not those of its schema", async () => {
   const bytes = await readFile(shardFixture("checked-v2"));
-  const { pagesEnd } = await readFooter({ path: shardFixture("checked-v2") });
+  const { pagesEnd } = await readParquetFooter({ path: shardFixture("checked-v2") });
   // `l`, an optional list, becomes a required one: its NULLs would be read as empty lists.
   const at = bytes.indexOf(Buffer.from([0x25, 2, 0x18, 1, "l".charCodeAt(0)]), pagesEnd);
   bytes[at + 1] = 0;

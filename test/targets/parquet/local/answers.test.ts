@@ -2,7 +2,7 @@ import { mkdir, readdir, readFile, truncate, writeFile } from "node:fs/promises"
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { nodeFileSystem } from "#src/stores/disk.js";
-import type { KeptAnswer } from "#src/stores/ledger.js";
+import type { LoggedAnswer } from "#src/stores/ledger.js";
 import { answersIn, answersOf, inOrder } from "../../../support/answers-contract.js";
 import { scratch } from "../../../support/job.js";
 import { beginDrive, driveFolder, drivePlan, openDriveSink } from "../../../support/sink-drive.js";
@@ -10,7 +10,7 @@ import { torture } from "../../../support/torture.js";
 
 const keeps = [answersOf(1, 2), answersOf(3), answersOf(4, 5)];
 
-async function fileOf(root: string): Promise<{ path: string; bytes: Buffer; read: () => Promise<KeptAnswer[]> }> {
+async function fileOf(root: string): Promise<{ path: string; bytes: Buffer; read: () => Promise<LoggedAnswer[]> }> {
   await mkdir(root, { recursive: true });
   await using sink = await openDriveSink(root, nodeFileSystem);
   const kept = (await beginDrive(sink)).answers();

@@ -20,7 +20,7 @@ import {
 } from "../../../support/sink-drive.js";
 import { onDisk, readingCall } from "../../../support/sink-torture.js";
 import { tellingCalls, torture } from "../../../support/torture.js";
-import { rowsOf } from "#src/run/lifecycle/span-record.js";
+import { countSpans } from "#src/run/lifecycle/span-record.js";
 
 /**
  * Two attempts may reject different rows of one span: `on_bad_row` and `cast` belong to the attempt, and another GPU
@@ -48,8 +48,8 @@ async function faults(root: string): Promise<string[]> {
   const committed = allRows.filter((row) => run.spans.has(Math.floor(row / 4)));
   const rows = [...kept, ...rejected].toSorted((a, b) => a - b);
   const found = rows.join() === committed.join() ? [] : [`kept ${kept.join()}, rejected ${rejected.join()}`];
-  if (rowsOf(run.spans).rejected !== rejected.length) {
-    found.push(`${rowsOf(run.spans).rejected} rows are said to be rejected, ${rejected.length} are`);
+  if (countSpans(run.spans).rejected !== rejected.length) {
+    found.push(`${countSpans(run.spans).rejected} rows are said to be rejected, ${rejected.length} are`);
   }
   return [...found, ...(run.state.kind === "published" ? await faultsOfFolder(root, rejects) : [])];
 }

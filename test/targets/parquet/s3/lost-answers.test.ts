@@ -6,7 +6,7 @@ import { useAzurite, useFakeGcs } from "../../../support/clouds.js";
 import { useS3 } from "../../../support/s3.js";
 import { carryOutS3, commitSpan, s3Plan, s3World } from "../../../support/s3-sink-world.js";
 import { begun, idsOf, outputOf, rejectOf, whole } from "../../../support/sinks.js";
-import { rowsOf } from "#src/run/lifecycle/span-record.js";
+import { countSpans } from "#src/run/lifecycle/span-record.js";
 
 const s3 = useS3();
 const clouds = [
@@ -92,7 +92,7 @@ s3.describe("an attempt in S3 whose answers say less than was done", () => {
     go();
     expect(await slowly).toBe("adopted");
     expect((await at.names()).filter((name) => name.startsWith("_rejects/"))).toEqual([]);
-    expect(rowsOf(run.spans).rejected).toBe(0);
+    expect(countSpans(run.spans).rejected).toBe(0);
   });
 
   test.each([

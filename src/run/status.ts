@@ -5,7 +5,7 @@ import { type AttemptFailure, latestFirst, type RecordedRun } from "./lifecycle/
 import type { RunComparison } from "./lifecycle/erasure.js";
 import { type Decision, isRolledBack, decisionText } from "./lifecycle/lifecycle.js";
 import { commandList, type PaidReport, toScoreAgain, type VerdictReport } from "../report/report.js";
-import { type CommittedBy, rowsOf, type RowsOfRun } from "./lifecycle/span-record.js";
+import { type CommittedBy, countSpans, type RowsOfRun } from "./lifecycle/span-record.js";
 import { spanAt, spanCount } from "./plan/spans.js";
 import { comparisonDocument, decisionDocument, verdictDocument } from "../stores/ledger.js";
 import type { RunSink, Sink, StoredPlan } from "../targets/target.js";
@@ -46,12 +46,12 @@ import type { RunStats } from "../report/stats-text.js";
 import { mapBounded } from "../base/promises.js";
 import { earlierThan, judge } from "../checks/checks.js";
 import { limitsOf } from "./lifecycle/verdict-text.js";
-import { readsAtOnce, readPinned } from "./checks.js";
+import { readsAtOnce, readPinnedProfile } from "./checks.js";
 import type { LookAtPaid } from "../models/engine.js";
 
 /* What is known of the runs of a job: state, history, profiles, rejected rows. */
 
-export interface RunState {
+export interface RunStatus {
   readonly runId: RunId;
   readonly status:
     | "not_planned"
@@ -126,7 +126,7 @@ const nothing = {
  * @throws JobError PLAN_CHANGED if another job has made it
  * @param lookAtPaid says what an unfinished run has paid for; default: that is not read
  */
-export async function runState(job: Job, sink: Sink, log: Log, lookAtPaid?: LookAtPaid): Promise<RunState> {
+export async function runState(job: Job, sink: Sink, log: Log, lookAtPaid?: LookAtPaid): Promise<RunStatus> {
   const { spec, base, command } = job;
   const stored = await orError(() => sink.find(base), isDamage);
   const unfinished = await unfinishedRuns(job, sink);
@@ -172,7 +172,7 @@ export async function runState(job: Job, sink: Sink, log: Log, lookAtPaid?: Look
     lastFailure,
     spansCommitted: spans.size,
     rowsCommitted: committed.reduce((sum, { rowStart, rowEnd }) => sum + rowEnd - rowStart, 0),
-    rowsOfRun: rowsOf(spans),
+    rowsOfRun: countSpans(spans),
     attempts: countByAttempt(spans),
   };
 }
@@ -193,7 +193,7 @@ function continuing(
   job: Job,
   { plan, state }: RunSink,
   lastFailure: AttemptFailure | null,
-): Pick<RunState, "commands" | "purpose"> {
+): Pick<RunStatus, "commands" | "purpose"> {
   if (lastFailure !== null && changes.has(lastFailure.code)) {
     const purpose = "to continue, restore what changed; to score again with the change";
     return { commands: [newRunCommand(job, plan)], purpose };
@@ -209,7 +209,7 @@ async function decided(
   spec: JobSpec,
   sink: Sink,
   { plan, state }: RunSink,
-): Promise<Pick<RunState, "verdict" | "comparison" | "decision">> {
+): Promise<Pick<RunStatus, "verdict" | "comparison" | "decision">> {
   const { ledger } = sink;
   const isApproved = plan.staged && state.kind === "published";
   const verdict = plan.checks === null ? undefined : await ledger.read(plan.runId, verdictDocument);
@@ -226,7 +226,7 @@ async function toDecide(
   sink: Sink,
   log: Log,
   { plan, state }: RunSink,
-): Promise<Pick<RunState, "readers" | "commands" | "purpose">> {
+): Promise<Pick<RunStatus, "readers" | "commands" | "purpose">> {
   const { erasure } = plan;
   if (isRolledBack(state)) {
     const { readersHave, newRun } = await rolledBackReport(job, sink, log, plan);
@@ -254,8 +254,8 @@ async function toDecide(
 function damagedBy(
   job: Job,
   error: JobError,
-): Pick<RunState, "status" | "damage" | "error" | "spansCommitted" | "rowsCommitted"> &
-  Partial<Pick<RunState, "runId">> {
+): Pick<RunStatus, "status" | "damage" | "error" | "spansCommitted" | "rowsCommitted"> &
+  Partial<Pick<RunStatus, "runId">> {
   const { runId, found = [error.message] } = error.damage ?? {};
   return {
     ...(runId === undefined ? {} : { runId: runId as RunId }),
@@ -329,7 +329,7 @@ async function statsOf(job: Job, sink: Sink, stored: StoredPlan): Promise<RunSta
     const found = `${spans.size} of ${count(spanCount(plan), "span")} committed`;
     throw new JobError("USAGE", `${reading}: ${found}`, { hint: finishingHint(job, plan) });
   }
-  const profile = runProfileOf(plan, { profile: await run.profile(), ...rowsOf(spans) });
+  const profile = runProfileOf(plan, { profile: await run.profile(), ...countSpans(spans) });
   const comparison = await sink.ledger.read(plan.runId, comparisonDocument);
   return { profile, earlier: await earlierNights(job, sink, profile), comparison, state: state.kind };
 }
@@ -389,7 +389,7 @@ export async function judgeNights(job: Job, sink: Sink, last: number): Promise<J
     throw new JobError("USAGE", `${doing}: none is published`, { hint: `${command(spec.params)} scores one` });
   }
   const read = published.slice(-(last + comparedNights + olderNights));
-  const profiles = await mapBounded(read, readsAtOnce, (run) => readPinned(sink, run));
+  const profiles = await mapBounded(read, readsAtOnce, (run) => readPinnedProfile(sink, run));
   const limits = (date: string): Limits =>
     spec.checks === undefined
       ? defaultLimits
