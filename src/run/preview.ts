@@ -44,7 +44,7 @@ import { unfinishedErasure, checkRejects, decidedError } from "./conclude.js";
 import { checkPublished, hasOnlyFailed, latestRun, refuseElsewhere, refusePruned } from "./resume.js";
 import { checkResumable } from "./score-run.js";
 import { spellOut } from "./hints.js";
-import { type RunStatus, runState } from "./status.js";
+import { type DescribedRun, runState } from "./status.js";
 import { comparedNights, enoughNights } from "../checks/check.js";
 import { limitsOf } from "./lifecycle/verdict-text.js";
 import { datesText, leftOutText, olderModelText } from "./lifecycle/published-run.js";
@@ -278,7 +278,7 @@ async function lookAtFirst<T>(opened: OpenedJob, look: (first: FirstShard) => Pr
 
 interface TargetCheck {
   /** The state of the run; undefined: the target could not be reached. */
-  readonly state?: RunStatus;
+  readonly state?: DescribedRun;
   readonly untried: readonly string[];
 }
 

@@ -51,7 +51,7 @@ import type { LookAtPaid } from "../models/engine.js";
 
 /* What is known of the runs of a job: state, history, profiles, rejected rows. */
 
-export interface RunStatus {
+export interface DescribedRun {
   readonly runId: RunId;
   readonly status:
     | "not_planned"
@@ -126,7 +126,7 @@ const nothing = {
  * @throws JobError PLAN_CHANGED if another job has made it
  * @param lookAtPaid says what an unfinished run has paid for; default: that is not read
  */
-export async function runState(job: Job, sink: Sink, log: Log, lookAtPaid?: LookAtPaid): Promise<RunStatus> {
+export async function runState(job: Job, sink: Sink, log: Log, lookAtPaid?: LookAtPaid): Promise<DescribedRun> {
   const { spec, base, command } = job;
   const stored = await orError(() => sink.find(base), isDamage);
   const unfinished = await unfinishedRuns(job, sink);
@@ -193,7 +193,7 @@ function continuing(
   job: Job,
   { plan, state }: RunSink,
   lastFailure: AttemptFailure | null,
-): Pick<RunStatus, "commands" | "purpose"> {
+): Pick<DescribedRun, "commands" | "purpose"> {
   if (lastFailure !== null && changes.has(lastFailure.code)) {
     const purpose = "to continue, restore what changed; to score again with the change";
     return { commands: [newRunCommand(job, plan)], purpose };
@@ -209,7 +209,7 @@ async function decided(
   spec: JobSpec,
   sink: Sink,
   { plan, state }: RunSink,
-): Promise<Pick<RunStatus, "verdict" | "comparison" | "decision">> {
+): Promise<Pick<DescribedRun, "verdict" | "comparison" | "decision">> {
   const { ledger } = sink;
   const isApproved = plan.staged && state.kind === "published";
   const verdict = plan.checks === null ? undefined : await ledger.read(plan.runId, verdictDocument);
@@ -226,7 +226,7 @@ async function toDecide(
   sink: Sink,
   log: Log,
   { plan, state }: RunSink,
-): Promise<Pick<RunStatus, "readers" | "commands" | "purpose">> {
+): Promise<Pick<DescribedRun, "readers" | "commands" | "purpose">> {
   const { erasure } = plan;
   if (isRolledBack(state)) {
     const { readersHave, newRun } = await rolledBackReport(job, sink, log, plan);
@@ -254,8 +254,8 @@ async function toDecide(
 function damagedBy(
   job: Job,
   error: JobError,
-): Pick<RunStatus, "status" | "damage" | "error" | "spansCommitted" | "rowsCommitted"> &
-  Partial<Pick<RunStatus, "runId">> {
+): Pick<DescribedRun, "status" | "damage" | "error" | "spansCommitted" | "rowsCommitted"> &
+  Partial<Pick<DescribedRun, "runId">> {
   const { runId, found = [error.message] } = error.damage ?? {};
   return {
     ...(runId === undefined ? {} : { runId: runId as RunId }),

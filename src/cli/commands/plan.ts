@@ -28,7 +28,7 @@ import {
   previewPlan,
   untriedGolden,
 } from "../../run/preview.js";
-import type { RunStatus } from "../../run/status.js";
+import type { DescribedRun } from "../../run/status.js";
 import { type EngineSpec, withProviders } from "../../job/jobfile/engine-spec.js";
 import type { JobSpec } from "../../job/jobfile/job-spec.js";
 import type { LoadedSpec } from "../../job/jobfile/load.js";
@@ -93,7 +93,7 @@ async function showPlan(spec: string, options: PlanOptions, io: SafeIo): Promise
 
 function planJson(
   planned: Preview,
-  state: RunStatus | undefined,
+  state: DescribedRun | undefined,
   untried: readonly string[],
   second: SecondPlan | undefined,
 ): object {
@@ -215,7 +215,7 @@ function forPerson(loaded: LoadedSpec): LoadedSpec {
 }
 
 /** undefined: the target has none. A run after `--new-run` has another id. */
-function foundText(planned: string, { runId, status }: RunStatus): string | undefined {
+function foundText(planned: string, { runId, status }: DescribedRun): string | undefined {
   return status === "not_planned"
     ? undefined
     : `${runId === planned ? "this run" : `run ${runId}`}: ${status.replaceAll("_", " ")}`;

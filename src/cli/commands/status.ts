@@ -8,7 +8,7 @@ import { showCount, count } from "../../base/shown-numbers.js";
 import { lastErrorFields } from "../../run/lifecycle/recorded-run.js";
 import { byChecks, decisionText } from "../../run/lifecycle/lifecycle.js";
 import { fitTable, sameValueFirst, table } from "../../report/table.js";
-import { type RunStatus, requireLatest, runState } from "../../run/status.js";
+import { type DescribedRun, requireLatest, runState } from "../../run/status.js";
 import { timeOfDayAt } from "../../report/calls.js";
 import type { Job } from "../../flow/opened-job.js";
 import { JobError, messageOf } from "../../base/errors.js";
@@ -61,7 +61,7 @@ async function showStatus(specs: readonly string[], options: StatusOptions): Pro
   return { json: () => stateJson(state), text: () => stateText(state), error: state.error };
 }
 
-function stateJson(state: RunStatus): object {
+function stateJson(state: DescribedRun): object {
   return {
     run_id: state.runId,
     status: state.status,
@@ -95,7 +95,7 @@ function stateJson(state: RunStatus): object {
 interface JobState {
   readonly spec: string;
   /** The state of the run; undefined: `error` says why it is unknown. */
-  readonly state?: RunStatus;
+  readonly state?: DescribedRun;
   readonly error?: unknown;
   /** What is expected of it; undefined: nothing was asked, or it is unknown. */
   readonly expected?: Expected;
@@ -176,7 +176,7 @@ async function stateOf(spec: string, options: StatusOptions): Promise<JobState> 
   }
 }
 
-function expectedOf({ spec, dateParam, command }: Job, nowMs: number, state: RunStatus, by: string): Expected {
+function expectedOf({ spec, dateParam, command }: Job, nowMs: number, state: DescribedRun, by: string): Expected {
   if (dateParam === undefined && spec.input.since === undefined) {
     throw new JobError("USAGE", `expecting a run of ${spec.name} by ${by}: the job has no date`, {
       hint: "a run that was published once would count on every day: give the job a param such as ds: ${today}",
@@ -225,7 +225,7 @@ function totals(jobs: readonly JobState[]): string {
   return `${count(jobs.length, "job")}: ${[...counts].map(([status, number]) => `${showCount(number)} ${status}`).join(", ")}`;
 }
 
-function stateText(state: RunStatus): string[] {
+function stateText(state: DescribedRun): string[] {
   return [
     summary(state),
     ...reviewText(state),
@@ -238,7 +238,7 @@ function stateText(state: RunStatus): string[] {
   ].map(printable);
 }
 
-function reviewText({ verdict, comparison, decision, readers }: RunStatus): string[] {
+function reviewText({ verdict, comparison, decision, readers }: DescribedRun): string[] {
   const failed = verdict?.outcome === "hold" ? "failed" : "failed (on_fail: warn)";
   return [
     ...(verdict?.failed ?? []).map((line) => `  ${failed}: ${line}`),
@@ -250,11 +250,11 @@ function reviewText({ verdict, comparison, decision, readers }: RunStatus): stri
   ];
 }
 
-function commandsText({ commands, purpose }: RunStatus): string[] {
+function commandsText({ commands, purpose }: DescribedRun): string[] {
   return commands.map((command) => `  ${purpose === undefined ? "" : `${purpose}: `}${command}`);
 }
 
-function failureText({ lastFailure }: RunStatus): string[] {
+function failureText({ lastFailure }: DescribedRun): string[] {
   if (lastFailure === null) {
     return [];
   }
@@ -262,7 +262,7 @@ function failureText({ lastFailure }: RunStatus): string[] {
   return [`  last error, at ${lastFailure.at}: ${first}`, ...more.map((line) => `  ${line}`)];
 }
 
-function summary(state: RunStatus): string {
+function summary(state: DescribedRun): string {
   const { runId, status, rowsPlanned, spansPlanned, spansCommitted, verdict, output } = state;
   if (status === "not_planned") {
     return `${runId}: not planned yet; nothing of it is in ${output}; to score it, or see why an attempt failed before it was planned:`;
@@ -280,19 +280,19 @@ function summary(state: RunStatus): string {
   return `${runId}: ${shownStatus(status)}, ${progress}${checksText(verdict)} -> ${output}`;
 }
 
-function shownStatus(status: RunStatus["status"]): string {
+function shownStatus(status: DescribedRun["status"]): string {
   return status.replaceAll("_", " ");
 }
 
 /** Of a run whose spans are all committed, the rows of its output; before, how many of the planned rows are committed. */
-function rowsText({ rowsCommitted, rowsOfRun }: RunStatus, planned: number): string {
+function rowsText({ rowsCommitted, rowsOfRun }: DescribedRun, planned: number): string {
   const rows = rowsOfRun ?? { output: planned, rejected: 0, filtered: 0 };
   return rowsCommitted === planned
     ? rowsOfRunText(rows)
     : `${showCount(rowsCommitted ?? 0)} of ${[count(planned, "row"), ...otherRowsText(rows)].join(", ")}`;
 }
 
-function attemptsText({ attempts }: RunStatus): string[] {
+function attemptsText({ attempts }: DescribedRun): string[] {
   if (attempts.length < 2) {
     return [];
   }

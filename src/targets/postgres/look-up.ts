@@ -10,7 +10,7 @@ import { quoteTable, showTable } from "./table.js";
 /**
  * As readers have it now. Rows of unpublished runs, of a later table, and of a key that comes twice count as missing.
  */
-export async function openKeyedRows(tools: TableTools, plan: Plan, key: readonly string[]): Promise<KeyedRows> {
+export async function openTableRows(tools: TableTools, plan: Plan, key: readonly string[]): Promise<KeyedRows> {
   const { name, spec } = tools;
   const request = {
     key,

@@ -34,7 +34,7 @@ import { replaceMode, rollBack } from "./modes/replace.js";
 import { onceEach } from "../../base/once-each.js";
 import { pruneTables, publishedProfile, publishedRuns, readHistory } from "./past-runs.js";
 import { createRun, rehearseNewRun, rehearsePlanned } from "./new-run.js";
-import { openKeyedRows } from "./look-up.js";
+import { openTableRows } from "./look-up.js";
 import { readPublishedRows, readTable } from "./read-rows.js";
 import { eraseFromTables } from "./erase-rows.js";
 import { createOfRun, openRun } from "./run.js";
@@ -86,7 +86,7 @@ export function openPostgresSink(options: PostgresSinkOptions): PostgresSink {
       ),
     readPublished: (request) => readPublishedRows(tools, request),
     prune: (request) => pruneTables(tools, request),
-    openKeyedRows: (plan, key) => openKeyedRows(tools, plan, key),
+    openKeyedRows: (plan, key) => openTableRows(tools, plan, key),
     table: {
       read: (table, key) => readTable(tools, table, key),
       erase: (request) => eraseFromTables(tools, request),
