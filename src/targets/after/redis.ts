@@ -249,8 +249,6 @@ export function openRedis({
       const stored = new Set(columns);
       const rowsName = rowsNameOf(plan, planId);
       const progressKey = progressOf(rowsName);
-      const isComplete = (text: string | null | undefined): boolean =>
-        (JSON.parse(text ?? "null") as Progress | null)?.isComplete === true;
       const reader = await openReader(async () => await connect(await login(), current), place, retry);
       const first = await reader.get([progressKey]);
       if (first !== undefined && !isComplete(first[0])) {
@@ -280,6 +278,11 @@ export function openRedis({
       };
     },
   };
+}
+
+/** Whether all rows are there, by the text of a `Progress`. */
+function isComplete(text: string | null | undefined): boolean {
+  return (JSON.parse(text ?? "null") as Progress | null)?.isComplete === true;
 }
 
 /** Whether DuckDB writes values of a type as `jsonOf` does. */
