@@ -251,7 +251,7 @@ export function openRedis({
       const progressKey = progressOf(rowsName);
       const reader = await openReader(async () => await connect(await login(), current), place, retry);
       const first = await reader.get([progressKey]);
-      if (first !== undefined && !isComplete(first[0])) {
+      if (first !== undefined && !hasAllRows(first[0])) {
         retry.warn(`${place} does not have the rows of run ${runId}: the command that has published it writes them`);
         await reader[Symbol.asyncDispose]();
         return undefined;
@@ -261,7 +261,7 @@ export function openRedis({
           const inOrder = key.map((name) => keys.find((column) => column.name === name) as NamedColumn);
           const names = Array.from({ length: rows }, (_, row) => `${prefix}:${rowsName}:${keyText(inOrder, row)}`);
           const [progress, ...values] = (await reader.get([progressKey, ...names])) ?? [];
-          if (!isComplete(progress)) {
+          if (!hasAllRows(progress)) {
             return undefined;
           }
           return names.map((_, row) => {
@@ -281,7 +281,7 @@ export function openRedis({
 }
 
 /** Whether all rows are there, by the text of a `Progress`. */
-function isComplete(text: string | null | undefined): boolean {
+function hasAllRows(text: string | null | undefined): boolean {
   return (JSON.parse(text ?? "null") as Progress | null)?.isComplete === true;
 }
 
