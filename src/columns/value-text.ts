@@ -149,7 +149,9 @@ function scalarJson(type: ScalarType, column: Column, row: number): string {
   if (type === "utf8" || type === "binary") {
     const { offsets, bytes } = asBytes(column);
     const value = bytes.subarray(offsets[row], offsets[row + 1]);
-    return JSON.stringify(type === "utf8" ? new TextDecoder().decode(value) : `\\x${hexOf(value)}`);
+    return JSON.stringify(
+      type === "utf8" ? new TextDecoder("utf-8", { ignoreBOM: true }).decode(value) : `\\x${hexOf(value)}`,
+    );
   }
   const { data } = asFixed(column);
   const value = data[row] ?? 0;

@@ -30,9 +30,13 @@ export async function predict(run: ServedRun, body: unknown, options: PredictOpt
   const { metrics, deadline } = options;
   const rows = rowsIn(body, options.spec.max_rows);
   const keys = keysOf(run, rows);
-  const found = await lookedUp(run, rows, keys, options);
+  const known = await lookedUp(run, rows, keys, options);
+  const found = known ?? rows.map(() => undefined);
   const missing = [...rows.keys()].filter((row) => found[row] === undefined);
-  const scored = await scoreRows(run, rows, missing, deadline);
+  const scored = await scoreRows(run, rows, missing, deadline).catch((error: unknown) => {
+    const lacksColumns = known === undefined && error instanceof RequestError && error.status === 400;
+    throw lacksColumns ? new RequestError(503, `rows cannot be looked up now, and ${error.message}`) : error;
+  });
   const tried = await tryCanary(run, rows, keys, options);
   const carried = new Set(run.plan.contract.passthrough.map(({ column }) => column));
   const answers = found.map((looked, row) => {
@@ -97,12 +101,13 @@ function keysOf({ rowsByKey }: ServedRun, rows: readonly Row[]): NamedColumn[] {
   });
 }
 
+/** undefined: where the rows are kept does not answer now. @throws RequestError 503, 504 */
 async function lookedUp(
   { rowsByKey }: ServedRun,
   rows: readonly Row[],
   all: readonly NamedColumn[],
   { spec, log, deadline }: PredictOptions,
-): Promise<(FoundRow | undefined)[]> {
+): Promise<readonly (FoundRow | undefined)[] | undefined> {
   const found: (FoundRow | undefined)[] = rows.map(() => undefined);
   if (rowsByKey === undefined) {
     return found;
@@ -130,6 +135,9 @@ async function lookedUp(
       rowsByKey.waiting -= named.length; // also where nobody waits for them any more
     });
   const rowsOfKeys = await deadline.wait(awaitedLater(lookingUp));
+  if (rowsOfKeys === undefined) {
+    return undefined;
+  }
   for (const [index, row] of named.entries()) {
     found[row] = rowsOfKeys[index];
   }

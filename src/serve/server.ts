@@ -54,7 +54,7 @@ const behind = {
   body: '{"error":"requests come faster than they can be read"}',
 };
 /** A turn of the event loop may take so long: Node accepts one connection in each. */
-const mostTurnMs = 10;
+const mostTurnMs = 25;
 /** So many requests are answered in each turn, however slow the machine is. */
 const turnBatch = 32;
 const mostDeadlineMs = 3_600_000;
@@ -215,7 +215,7 @@ export async function openHttpServer(options: HttpOptions): Promise<HttpServer> 
     const route = routes.has(path) ? path : "other";
     if (request.method === "POST" && isBehind()) {
       metrics.answered(route, 503, 0);
-      response.writeHead(503, behind.headers).end(behind.body); // with as little work as can be
+      response.writeHead(503, { ...behind.headers, ...(isDraining && { connection: "close" }) }).end(behind.body); // with as little work as can be
       return;
     }
     let made: Answer;
@@ -230,14 +230,9 @@ export async function openHttpServer(options: HttpOptions): Promise<HttpServer> 
 
   const listener = (request: IncomingMessage, response: ServerResponse): void => void handle(request, response);
   const limits = { headersTimeout: headersMs, requestTimeout: requestMs, connectionsCheckingInterval: 1000 };
-  const secure = readTls && createTlsServer({ ...limits, ...(await readTls()) }, listener);
+  let tls = await readTls?.();
+  const secure = tls && createTlsServer({ ...limits, ...tls }, listener);
   const server: Server = secure ?? createServer(limits, listener);
-  const renew = (): void => {
-    readTls?.()
-      .then((tls) => secure?.setSecureContext(tls))
-      .catch((error: unknown) => log.warn(`the certificate is used on: ${messageOf(error)}`));
-  };
-  const renewing = readTls && setInterval(renew, spec.poll);
   server.on("clientError", (_error, socket) => {
     socket.destroy();
   });
@@ -252,6 +247,18 @@ export async function openHttpServer(options: HttpOptions): Promise<HttpServer> 
     });
     server.listen(spec.port, spec.host, resolve);
   });
+  const renew = async (): Promise<void> => {
+    try {
+      const now = await readTls?.();
+      if (now !== undefined && JSON.stringify(now) !== JSON.stringify(tls)) {
+        secure?.setSecureContext(now); // which ends what clients may resume
+        tls = now;
+      }
+    } catch (error) {
+      log.warn(`the certificate is used on: ${messageOf(error)}`);
+    }
+  };
+  const renewing = readTls && setInterval(() => void renew(), spec.poll);
   const { address, port, family } = server.address() as AddressInfo;
   return {
     url: `http${secure === undefined ? "" : "s"}://${family === "IPv6" ? `[${address}]` : address}:${port}`,

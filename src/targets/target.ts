@@ -128,10 +128,11 @@ export interface TargetTable {
 /** The rows of a published run by their keys, for requests that wait. */
 export interface KeyedRows extends AsyncDisposable {
   /**
-   * Finds rows by their keys, which have no NULL. undefined: no published run has the row. Not tried again for long.
+   * Finds rows by their keys, which have no NULL. Of a row, undefined: no published run has it; of all: where they are
+   * kept does not answer now. Not tried again for long.
    * @param keys the columns of the key @throws Error where they cannot be read
    */
-  lookUp(keys: readonly NamedColumn[], rows: number): Promise<readonly (FoundRow | undefined)[]>;
+  lookUp(keys: readonly NamedColumn[], rows: number): Promise<readonly (FoundRow | undefined)[] | undefined>;
 }
 
 /** A row of a published run. */

@@ -91,7 +91,7 @@ describe(`rows in Redis${redisSkipped}`, () => {
   const sources = async (server: Served, ids: readonly number[]): Promise<unknown[]> =>
     (await server.predict(await Promise.all(ids.map(rowOf)))).map(({ id, source }) => [id, source]);
 
-  test("rows of the run that is served are found, those that expired, or are of a run that is not current, are scored", async () => {
+  test("rows of the run that is served are found, those that expired are scored, and where it is not known, too", async () => {
     const nights = await published(redis.url);
     const server = await startServing(nights.spec);
     const served = await server.predict(['{"id":7}', await rowOf(300), '{"id":99}']);
@@ -115,11 +115,12 @@ describe(`rows in Redis${redisSkipped}`, () => {
       [7, "batch"],
       [8, "online"],
     ]);
-    await redis.ask("SET", "diabetes-mlp:current", "diabetes-mlp-0123456789ab");
-    expect(await sources(server, [7, 9])).toEqual([
-      [7, "online"],
-      [9, "online"],
-    ]);
+    const shown = String(await redis.ask("GET", "diabetes-mlp:current"));
+    await redis.ask("SET", "diabetes-mlp:current", "diabetes-mlp-0123456789ab.01234567");
+    expect(await sources(server, [7])).toEqual([[7, "batch"]]); // of the run that is served, which is another one
+    await redis.ask("DEL", `diabetes-mlp:{diabetes-mlp:current}:${shown}`);
+    expect(await sources(server, [7])).toEqual([[7, "online"]]);
+    expect(await server.post("/predict", '{"rows":[{"id":7}]}')).toMatchObject({ status: 503 });
   });
 
   test("while Redis is away, or silent, rows are scored with one warning, and found when it is back", async () => {

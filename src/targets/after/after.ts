@@ -3,7 +3,7 @@ import { shellWord } from "../../base/texts.js";
 import { replacedBy } from "../../run/lifecycle/published-run.js";
 import { paramTexts, splitRunId } from "../../run/plan/identity.js";
 import type { Plan, RunId } from "../../run/plan/plan.js";
-import type { KeyedRows, RunSink, Sink } from "../target.js";
+import type { KeyedRows, RunSink, Sink, StoredPlan } from "../target.js";
 
 /**
  * Where the rows of a run go, too, after it is published at its target. It is never part of what is exactly once: it may
@@ -26,7 +26,7 @@ export interface After {
    * Opens the rows of a published run by their keys, of which none is found while the place is away; undefined: it has
    * another key, or other columns.
    */
-  openKeyedRows(plan: Plan, key: readonly string[]): Promise<KeyedRows | undefined>;
+  openKeyedRows(run: Pick<StoredPlan, "plan" | "planId">, key: readonly string[]): Promise<KeyedRows | undefined>;
 }
 
 /** A target whose runs are published elsewhere, too, each time that they are finished, and when one is rolled back. */
@@ -85,7 +85,12 @@ export function publishingAfter(sink: Sink, after: After, warn: (message: string
         },
       };
     },
-    openKeyedRows: async (plan, key) => (await after.openKeyedRows(plan, key)) ?? (await sink.openKeyedRows(plan, key)),
+    async openKeyedRows(plan, key) {
+      const own = await sink.openKeyedRows(plan, key); // an erasure reaches a table at once
+      const { base, number } = splitRunId(plan.runId);
+      const stored = own === undefined ? await sink.find(base, number) : undefined;
+      return stored === undefined ? own : await after.openKeyedRows(stored, key);
+    },
     table: table && {
       ...table,
       async erase(request) {

@@ -1,4 +1,5 @@
 import { randomUUID } from "node:crypto";
+import { setTimeout as sleep } from "node:timers/promises";
 import type { ColumnType, NamedColumn } from "../../columns/types.js";
 import { jsonOf } from "../../columns/value-text.js";
 import type { KeyedColumns, KeyValues } from "../../duckdb/key-values.js";
@@ -10,6 +11,7 @@ import {
   JobError,
   messageOf,
 } from "../../base/errors.js";
+import { sha256Of } from "../../base/sha256.js";
 import { type RetryTools, type RetryVerdict, tryAgain } from "../../base/retry.js";
 import { isRedisUrl, type RedisSpec } from "../../job/jobfile/publish-spec.js";
 import { hideCredentials } from "../../job/jobfile/secrets.js";
@@ -23,14 +25,15 @@ import type { After } from "./after.js";
 /*
  * What is in Redis, for the prefix P, which is the name of the job by default:
  *
- * - `P:current`: the id of the run that readers have, a text. It expires after the ttl.
- * - `P:<run id>:<key>`: a row, a JSON object of `columns`: {"score":0.25}. Floats have their shortest digits, integers
+ * - `P:current`: what readers have, a text: the id of a run, and what tells its rows from those of another plan, key or
+ *   columns of that run (below: R). It expires after the ttl.
+ * - `P:R:<key>`: a row, a JSON object of `columns`: {"score":0.25}. Floats have their shortest digits, integers
  *   all of theirs, texts, dates and timestamps are texts, lists are lists; NULL, NaN and infinity are null. A key of one
  *   column is its text; of several, their texts joined by `:`, with %25 and %3A for % and : in them. A row whose key is
  *   NULL has none; of rows with one key, the last one is there. They expire a minute after `P:current` does.
  * - `P:{P:current}:newest`: which run is current, and its place in the order of runs. It does not expire, so that an
  *   older run is never set later. In a cluster it is where `P:current` is: what stands in braces decides.
- * - `P:{P:current}:<run id>`: how far the publication of a run has come.
+ * - `P:{P:current}:R`: how far the publication of a run has come.
  *
  * A reader takes two GETs: of `P:current`, then of the key. The rows of a run are all there before it is current, and as
  * long as it is; of one that was current before, until they expire, so that a reader between two GETs finds its row.
@@ -72,11 +75,12 @@ interface Progress {
   /** Files whose rows are all there. */
   readonly files: number;
   readonly isWhole: boolean;
+  /** Whether all rows are there, although they may be being written again. */
+  readonly isComplete: boolean;
   /** When `P:current` expires, in seconds since 1970. */
   readonly until: number;
   /** The servers that were given rows, as they name themselves since they were started. */
   readonly servers: string;
-  readonly columns: string;
 }
 
 /** Rows last longer than `P:current`, by a difference of clocks that servers of a cluster may have. */
@@ -98,8 +102,9 @@ export function openRedis({
   const place = `Redis at ${server}`;
   const current = `${prefix}:current`;
   const newestKey = `${prefix}:{${current}}:newest`;
-  const progressOf = (runId: RunId): string => `${prefix}:{${current}}:${runId}`;
-  const ownColumns = JSON.stringify([key, columns]);
+  const rowsNameOf = ({ runId }: Plan, planId: string): string =>
+    `${runId}.${sha256Of(JSON.stringify([planId, key, columns])).slice(0, 8)}`;
+  const progressOf = (rowsName: string): string => `${prefix}:{${current}}:${rowsName}`;
 
   const named = ({ contract, runId }: Plan): KeyedColumns => {
     const all = outputColumns(contract);
@@ -156,17 +161,22 @@ export function openRedis({
   /** Returns when `P:current` is to expire. */
   const writeRows = async (servers: Servers, run: RunSink, advanced: () => void): Promise<number> => {
     const { plan } = run;
-    const progressKey = progressOf(plan.runId);
+    const rowsName = rowsNameOf(plan, run.planId);
+    const progressKey = progressOf(rowsName);
     const now = Number(((await servers.ask("TIME")) as string[])[0]);
-    const own = { servers: await servers.readIds(), columns: ownColumns };
+    const own = { servers: await servers.readIds() };
     const stored = JSON.parse(((await servers.ask("GET", progressKey)) as string | null) ?? "null") as Progress | null;
-    const goesOn = stored?.servers === own.servers && stored.columns === own.columns && stored.until - now > ttl / 2;
+    const isKept = stored?.servers === own.servers;
+    const isComplete = isKept && stored.isComplete;
+    const goesOn = isKept && stored.until - now > ttl / 2;
     const progress = goesOn ? stored : { files: 0, isWhole: false, until: now + ttl };
     if (progress.isWhole) {
       return progress.until;
     }
     const save = async (files: number, isWhole: boolean): Promise<void> => {
-      const text = JSON.stringify({ ...own, until: progress.until, files, isWhole } satisfies Progress);
+      const { until } = progress;
+      const stage = { ...own, until, files, isWhole, isComplete: isComplete || isWhole } satisfies Progress;
+      const text = JSON.stringify(stage);
       await servers.ask("SET", progressKey, text, "EXAT", String(progress.until));
       advanced();
     };
@@ -181,7 +191,7 @@ export function openRedis({
       for await (const { keys, values } of readFile()) {
         signal.throwIfAborted();
         const commands = keys.flatMap((text, row) =>
-          text === null ? [] : [["SET", `${prefix}:${plan.runId}:${text}`, values[row] ?? "", "EXAT", expires]],
+          text === null ? [] : [["SET", `${prefix}:${rowsName}:${text}`, values[row] ?? "", "EXAT", expires]],
         );
         await servers.send(commands);
         rows += commands.length;
@@ -219,12 +229,14 @@ export function openRedis({
         }
         const until = await writeRows(servers, run, advanced);
         const next = JSON.stringify({ ...own, set: randomUUID() } satisfies NewestRun);
-        if ((await servers.ask("EVAL", swap, "2", newestKey, current, text, next, runId, String(until))) === 0) {
+        const rowsName = rowsNameOf(run.plan, run.planId);
+        if ((await servers.ask("EVAL", swap, "2", newestKey, current, text, next, rowsName, String(until))) === 0) {
           throw new PassingError("another run was published meanwhile");
         }
       });
     },
-    async openKeyedRows({ contract, runId, model }, wanted) {
+    async openKeyedRows({ plan, planId }, wanted) {
+      const { contract, runId, model } = plan;
       const scored = scoredColumns(contract);
       const ofKey = key.map((name) => scored.find((column) => column.name === name));
       const own = new Set([...key, ...columns]);
@@ -235,16 +247,27 @@ export function openRedis({
         return undefined;
       }
       const stored = new Set(columns);
+      const rowsName = rowsNameOf(plan, planId);
+      const progressKey = progressOf(rowsName);
+      const isComplete = (text: string | null | undefined): boolean =>
+        (JSON.parse(text ?? "null") as Progress | null)?.isComplete === true;
       const reader = await openReader(async () => await connect(await login(), current), place, retry);
+      const first = await reader.get([progressKey]);
+      if (first !== undefined && !isComplete(first[0])) {
+        retry.warn(`${place} does not have the rows of run ${runId}: the command that has published it writes them`);
+        await reader[Symbol.asyncDispose]();
+        return undefined;
+      }
       return {
         async lookUp(keys, rows) {
           const inOrder = key.map((name) => keys.find((column) => column.name === name) as NamedColumn);
-          const names = Array.from({ length: rows }, (_, row) => `${prefix}:${runId}:${keyText(inOrder, row)}`);
-          const [shown, progressText, ...values] = await reader.get([current, progressOf(runId), ...names]);
-          const progress = JSON.parse(progressText ?? "null") as Progress | null;
-          const isCurrent = shown === runId && progress?.columns === ownColumns;
+          const names = Array.from({ length: rows }, (_, row) => `${prefix}:${rowsName}:${keyText(inOrder, row)}`);
+          const [progress, ...values] = (await reader.get([progressKey, ...names])) ?? [];
+          if (!isComplete(progress)) {
+            return undefined;
+          }
           return names.map((_, row) => {
-            const value = isCurrent ? values[row] : undefined;
+            const value = values[row];
             const members = inOrder
               .filter(({ name }) => !stored.has(name))
               .map(({ name, type, column }) => `${JSON.stringify(name)}:${jsonOf(type, column, row)}`);
@@ -277,12 +300,14 @@ function keyText(key: readonly NamedColumn[], row: number): string {
 
 /** Reads values for requests that wait. */
 interface Reader extends AsyncDisposable {
-  /** Never fails: where there is no connection, or no answer in time, no key has a value. */
-  get(keys: readonly string[]): Promise<readonly (string | null)[]>;
+  /** Never fails. undefined: there is no connection, or no answer in time. */
+  get(keys: readonly string[]): Promise<readonly (string | null)[] | undefined>;
 }
 
 /** How long a request waits for values. */
 const lookUpMs = 500;
+/** How long the first connection is waited for. */
+const firstOpenMs = 5000;
 /** How long no other connection is opened after one that failed. */
 const reconnectMs = 1000;
 const warnedEachMs = 60_000;
@@ -311,19 +336,26 @@ async function openReader(
       fail(error);
     }
   };
-  let opening: Promise<void> | undefined = reopen();
-  await opening;
-  opening = undefined;
+  let opening: Promise<void> | undefined;
+  let isClosed = false;
+  const openAgain = async (): Promise<void> => {
+    opening = reopen().finally(() => {
+      opening = undefined;
+      if (isClosed) {
+        servers?.[Symbol.dispose]();
+      }
+    });
+    await opening;
+  };
+  await Promise.race([openAgain(), sleep(firstOpenMs, undefined, { ref: false })]);
   return {
     async get(keys) {
       const asked = servers;
       if (asked === undefined) {
         if (opening === undefined && nowMs() - triedMs >= reconnectMs) {
-          opening = reopen().finally(() => {
-            opening = undefined;
-          });
+          void openAgain();
         }
-        return [];
+        return undefined;
       }
       try {
         return await asked.get(keys);
@@ -331,12 +363,13 @@ async function openReader(
         if (servers === asked) {
           fail(error);
         }
-        return [];
+        return undefined;
       }
     },
-    async [Symbol.asyncDispose]() {
-      await opening;
+    [Symbol.asyncDispose]() {
+      isClosed = true;
       servers?.[Symbol.dispose]();
+      return Promise.resolve();
     },
   };
 }
@@ -420,7 +453,7 @@ async function connect({ url, password, ca }: RedisLogin, current: string): Prom
       },
       ask: async (...command) => await answered(clientOf(current).sendCommand(command)),
       async get(keys) {
-        const values = keys.map((name) => clientOf(name).sendCommand(["GET", name]));
+        const values = keys.map(async (name) => await clientOf(name).sendCommand(["GET", name]));
         return (await answered(Promise.all(values), lookUpMs)) as (string | null)[];
       },
       async send(commands) {

@@ -1,3 +1,4 @@
+import { fieldsOf } from "../../base/guards.js";
 import { quoteName } from "../../base/sql.js";
 import { jsonOf } from "../../columns/value-text.js";
 import { scoredColumns } from "../../models/binding/contract.js";
@@ -33,7 +34,14 @@ export async function openTableRows(tools: TableTools, plan: Plan, key: readonly
       });
       const found: (FoundRow | undefined)[] = texts.map(() => undefined);
       const places = new Set<number>();
-      for (const { place, row, table: inIt, runId, modelSha256 } of (await readRows(tools, request, texts)).rows) {
+      // A value that no column of the table can have is the key of no row.
+      const read = await readRows(tools, request, texts).catch((error: unknown) => {
+        if (/^22/.test(String(fieldsOf(error)["code"]))) {
+          return { rows: [] };
+        }
+        throw error;
+      });
+      for (const { place, row, table: inIt, runId, modelSha256 } of read.rows) {
         if (runId === null ? inIt === own : published.has(runId)) {
           found[place] = places.has(place)
             ? undefined
