@@ -15,21 +15,26 @@ export async function writeArrow(
     kind = "file",
     batchRows = 50,
     nulls = [],
+    dictionaries = [],
   }: {
     readonly kind?: ArrowKind;
     readonly batchRows?: number;
     /** Columns of Arrow's type Null. */
     readonly nulls?: readonly string[];
+    /** Columns that are written as places in a dictionary; a file of several batches must have none. */
+    readonly dictionaries?: readonly string[];
   } = {},
 ): Promise<void> {
   const described = await query(`DESCRIBE (${select})`);
-  const fields = described.map(({ column_name: name, column_type: type }) =>
-    arrow.Field.new({
-      name: String(name),
-      type: nulls.includes(String(name)) ? new arrow.Null() : typeOf(String(type)),
+  const fields = described.map(({ column_name, column_type }) => {
+    const name = String(column_name);
+    const type = nulls.includes(name) ? new arrow.Null() : typeOf(String(column_type));
+    return arrow.Field.new({
+      name,
+      type: dictionaries.includes(name) ? new arrow.Dictionary(type, new arrow.Int32()) : type,
       nullable: true,
-    }),
-  );
+    });
+  });
   const schema = new arrow.Schema(fields);
   const rows = await query(select);
   const batches: arrow.RecordBatch[] = [];

@@ -164,14 +164,21 @@ async function openBatch(
   // The values of views may be anywhere in the batch: each piece would read all of them again.
   const sizes = lend === undefined || isViewed ? ownSizes : lentSizes;
   const isHeld = size <= sizes.held;
-  const body = await openBody(bytes, batch, { compression, hold: isHeld ? stored : [], lend, onWhole });
   const coalescedBytes = Math.max(sizes.piece, sizes.column * stored.length);
   const perPiece = Math.floor((batch.rows * coalescedBytes) / Math.max(1, size));
   const least = isViewed ? pieceRows : Math.min(pieceRows, (limits.pieceBytes * batch.rows) / Math.max(1, size));
-  const stepRows = isHeld && compression === "none" ? batch.rows : Math.max(Math.floor(least), perPiece);
+  const wantedRows = isHeld && compression === "none" ? batch.rows : Math.max(Math.floor(least), perPiece);
   const longest = encoded.reduce((most, field) => Math.max(most, longestEntry(dictionary(field.dictionary.id))), 1);
+  const stepRows = Math.max(1, Math.min(wantedRows, Math.floor(limits.pieceBytes / longest)));
+  const body = await openBody(bytes, batch, {
+    compression,
+    hold: isHeld ? stored : [],
+    // What is lent is gone when the next piece is read, and all pieces need what is held.
+    lend: isHeld && stepRows < batch.rows ? undefined : lend,
+    onWhole,
+  });
   return {
-    stepRows: Math.max(1, Math.min(stepRows, Math.floor(limits.pieceBytes / longest))),
+    stepRows,
     async rows(from, to) {
       const values = new Map<string, Column>();
       for (const node of wanted) {

@@ -9,9 +9,10 @@ import { openSliceReader } from "#src/flow/workers/slice-reader.js";
 import { oneWorker } from "../../support/scoring-worker.js";
 import { plenty } from "../../support/memory.js";
 
+const names = Array.from("abcdefgh");
 const contract = {
   ...emptyContract,
-  inputs: [matrixBinding(["x", "y"])],
+  inputs: [matrixBinding(names)],
   outputs: [{ kind: "scalar", column: "score", tensor: "score", type: "float32" }],
   passthrough: [
     { column: "id", source: ref("id", "int64") },
@@ -19,28 +20,39 @@ const contract = {
   ],
 } as const;
 
+/** The places of features count, too. */
 function sums(features: Float32Array): Float32Array<ArrayBuffer> {
-  return Float32Array.from({ length: features.length / 2 }, (_, row) => {
-    const [x = 0, y = 0] = features.subarray(row * 2);
-    return x + y;
-  });
+  return Float32Array.from({ length: features.length / names.length }, (_, row) =>
+    names.reduce((sum, _name, place) => sum + (features[row * names.length + place] ?? 0) * (place + 1), 0),
+  );
 }
+
+function sumOf(row: number): number {
+  return names.reduce((sum, _, place) => sum + ((row * (place + 3)) % 1009) * (place + 1), 0);
+}
+
+const longText = "long ".repeat(3277);
 
 function noWorkers(): never {
   throw new Error("no worker that only decodes is asked for");
 }
 
 test.each([
-  ["many pieces of one batch", 40_000],
-  ["some small batches", 3000],
-])("%s are read into the same memory, and come right", async (_, batchRows) => {
-  const rows = 40_000;
+  { what: "many pieces of one batch", rows: 40_000, batchRows: 40_000, dictionaries: [] },
+  { what: "some small batches", rows: 40_000, batchRows: 3000, dictionaries: [] },
+  // Less than is read by one piece, but all of its labels may be as long as the longest.
+  { what: "pieces of a small batch with a dictionary", rows: 8000, batchRows: 8000, dictionaries: ["label"] },
+])("$what are read into the same memory, and come right", async ({ rows, batchRows, dictionaries }) => {
   const path = join(scratch.path, "a.arrow");
+  const isShort = dictionaries.length === 0;
+  const features = names.map((name, place) => `CAST(range * ${place + 3} % 1009 AS FLOAT) AS ${name}`);
+  const textSql = isShort
+    ? "repeat('row ' || range || ' ', 8)"
+    : `if(range = 5000, '${longText}', 'row ' || range % 100)`;
   await writeArrow(
     path,
-    `SELECT range AS id, CAST(range % 1000 AS FLOAT) AS x, CAST(range // 1000 AS FLOAT) AS y,
-       CASE WHEN range % 7 = 0 THEN NULL ELSE repeat('row ' || range || ' ', 8) END AS label FROM range(${rows})`,
-    { batchRows },
+    `SELECT ${features.join(", ")}, range AS id, CASE WHEN range % 7 = 0 THEN NULL ELSE ${textSql} END AS label FROM range(${rows})`,
+    { batchRows, dictionaries },
   );
   await using decoder = openArrowDecoder({
     timezone: "UTC",
@@ -76,8 +88,8 @@ test.each([
         labels?.kind === "bytes" && labels.valid?.[index] !== 0
           ? Buffer.from(labels.bytes.subarray(labels.offsets[index], labels.offsets[index + 1])).toString()
           : null;
-      const due = row % 7 === 0 ? null : `row ${row} `.repeat(8);
-      if (id !== row || label !== due || scores[index] !== (row % 1000) + Math.floor(row / 1000)) {
+      const text = isShort ? `row ${row} `.repeat(8) : row === 5000 ? longText : `row ${row % 100}`;
+      if (id !== row || label !== (row % 7 === 0 ? null : text) || scores[index] !== sumOf(row)) {
         wrong.push(row);
       }
     }
