@@ -76,9 +76,10 @@ async function addedTo(
   day: PlannedDay | undefined,
   own: RunProfile,
 ): Promise<Omit<ComparedDay, "earlier">> {
-  const before = typeof day?.before === "number" ? await dayOf(ledger, chain, day.before) : undefined;
-  const { profile = null, signs = {} } = before ?? {};
-  return { run: profile === null ? own : addProfiles(profile, own), signs };
+  const { profile = null, signs = {} } = (day && (await dayOf(ledger, chain, day.before))) ?? {};
+  return profile !== null && profile.date === day?.date
+    ? { run: addProfiles(profile, own), signs }
+    : { run: own, signs: Object.fromEntries(Object.keys(signs).map((sign) => [sign, 0])) };
 }
 
 /** Discarded runs in a row, at most: after more, a sum begins. */
@@ -115,7 +116,7 @@ export async function planDay(
     const nearest = await runNearest(timeOf, last, time);
     return dateOf(await timeOf(nearest)) === dateOf(time) ? [nearest] : [];
   });
-  return { date, since, before: isOfDay ? last : null, earlier: earlier.flat() };
+  return { date, since, before: last, earlier: earlier.flat() };
 }
 
 function dateOf(timeMs: number): string {
