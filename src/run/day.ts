@@ -24,7 +24,7 @@ import type { PlannedDay, RunId } from "./plan/plan.js";
  * chain, stored when the next run is looked for. Runs that were discarded have none.
  *
  * After a run that a person approved, the rest of its day is compared with nothing. It is what later days may resemble.
- * A run that is not normal, or that reads all rows, ends the sum. What comes after it begins another one, and sums are
+ * A run that is not normal, has no checks or reads all rows ends the sum. What comes after it begins another one, and sums are
  * compared that begin at about the same time of the day.
  */
 interface DaySoFar {
@@ -57,11 +57,11 @@ export async function storeDay(
   { run, decisions }: { readonly run: RunSink; readonly decisions: Ledger },
 ): Promise<void> {
   const { plan, state, spans } = run;
-  if (state.kind !== "published" || plan.checks === null || (await dayOf(ledger, chain, number)) !== undefined) {
+  if (state.kind !== "published" || (await dayOf(ledger, chain, number)) !== undefined) {
     return;
   }
   const decision = plan.staged ? await decisions.read(plan.runId, decisionDocument) : undefined;
-  const day = decision?.asBaseline === false ? undefined : plan.checks.day;
+  const day = decision?.asBaseline === false ? undefined : plan.checks?.day;
   const own = day && runProfileOf(plan, { profile: await run.profile(), ...countSpans(spans), decision });
   const profile = own === undefined ? null : runProfileText((await addedTo(ledger, chain, day, own)).run);
   const verdict = await decisions.read(plan.runId, verdictDocument);

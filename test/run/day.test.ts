@@ -250,6 +250,19 @@ test("with a run a day, the second day of a fault holds its run, and another fau
   expect(await outcomeAt(timeAt(20, 8), daily())).toBe("publish");
 });
 
+test("a run without checks ends the sum: no hours are missing in it once there are checks again", async () => {
+  const random = randomNumbers(7);
+  const chain = chainOfRuns();
+  await goodDays(chain, [0, 16], random, 12);
+  for (let hour = 0; hour < 24; hour += 2) {
+    const checks = hour > 2 && hour < 18 ? "none" : "hold";
+    const { verdict, day } = await chain.run(timeAt(16, hour), hourly(random, hour), { checks });
+    expect(holds(verdict), `${hour} h`).toEqual([]);
+    expect(day?.earlier.length, `${hour} h`).toBe(hour <= 4 ? 15 : 0);
+  }
+  await goodDays(chain, [17, 18], random, 12);
+});
+
 test("runs without rows at the beginning of a day warn", async () => {
   const random = randomNumbers(8);
   const chain = chainOfRuns();
