@@ -33,6 +33,8 @@ interface DaySoFar {
   /** null: the sum ends, and no run is compared with it. */
   readonly profile: RunProfile | null;
   readonly signs: DaySigns;
+  /** Whether the signs could have held the run. */
+  readonly staged: boolean;
 }
 
 const dayNote = noteDocument("day");
@@ -41,6 +43,7 @@ const noted = z.object({
   since: z.string(),
   profile: z.string().nullable(),
   signs: z.record(z.string(), z.number()),
+  staged: z.boolean(),
 });
 
 async function dayOf(ledger: Ledger, chain: RunId, run: number): Promise<DaySoFar | undefined> {
@@ -66,7 +69,8 @@ export async function storeDay(
   const profile = own === undefined ? null : runProfileText((await addedTo(ledger, chain, day, own)).run);
   const verdict = await decisions.read(plan.runId, verdictDocument);
   const signs = verdict === undefined ? {} : signsIn(verdict.verdict);
-  const text = JSON.stringify({ since: day?.since ?? at, profile, signs } satisfies z.infer<typeof noted>);
+  const note = { since: day?.since ?? at, profile, signs, staged: plan.staged } satisfies z.infer<typeof noted>;
+  const text = JSON.stringify(note);
   await ledger.create(numberedRunId(chain, number), dayNote, { at, writer: run.planId, text });
 }
 
@@ -152,10 +156,10 @@ export async function readDay(ledger: Ledger, chain: RunId, day: PlannedDay, own
     if (known === undefined || known.profile === null) {
       return [];
     }
-    const { since, profile, signs } = known;
+    const { since, profile, signs, staged } = known;
     const isLike = Math.abs(begins({ since, date: profile.date }) - begins(day)) <= mostApartMs;
-    // What was suspicious and has passed would hide the same fault of the next day.
-    const isNormal = profile.isApproved === true || Object.keys(signs).length === 0;
+    // What was suspicious and has passed would hide the same fault of the next day. Where nothing is held, nobody approves.
+    const isNormal = !staged || profile.isApproved === true || Object.keys(signs).length === 0;
     return isLike && isNormal ? [profile] : [];
   });
   return { ...(await addedTo(ledger, chain, day, own)), earlier };

@@ -274,3 +274,22 @@ test("runs without rows at the beginning of a day warn", async () => {
   }
   expect(levels).toEqual(["publish", "warn", "publish", "warn", "publish", "warn"]);
 });
+
+test("where checks only warn, a day is what later days may resemble", async () => {
+  const random = randomNumbers(9);
+  const chain = chainOfRuns();
+  const suspicious = async (day: number): Promise<number> => {
+    let runs = 0;
+    for (let hour = 0; hour < 24; hour += 4) {
+      const values = [...hourly(random, hour), ...(day < 16 ? [] : hourly(random, hour))];
+      const { results } = (await chain.run(timeAt(day, hour), values, { checks: "warn" })).verdict;
+      runs += results.some(({ check, level }) => check === "rows" && level !== "pass") ? 1 : 0;
+    }
+    return runs;
+  };
+  for (let day = 0; day < 16; day += 1) {
+    await suspicious(day);
+  }
+  expect(await suspicious(16)).toBeGreaterThan(3);
+  expect(await suspicious(17)).toBe(0);
+});
