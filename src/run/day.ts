@@ -151,7 +151,12 @@ function begins({ since, date }: Pick<PlannedDay, "since" | "date">): number {
 }
 
 export async function readDay(ledger: Ledger, chain: RunId, day: PlannedDay, own: RunProfile): Promise<ComparedDay> {
-  const days = await mapBounded(day.earlier, readsAtOnce, (run) => dayOf(ledger, chain, run));
+  const days = await mapBounded(
+    day.earlier,
+    readsAtOnce,
+    // The rows of a discarded run come again with the next one.
+    async (run) => (await dayOf(ledger, chain, run)) ?? (await dayOf(ledger, chain, run + 1)),
+  );
   const earlier = days.flatMap((known) => {
     if (known === undefined || known.profile === null) {
       return [];

@@ -244,8 +244,8 @@ test("with a run a day, the second day of a fault holds its run, and another fau
   }
   expect(await outcomeAt(timeAt(16, 8), [...daily(), ...daily()])).toBe("publish");
   expect(await outcomeAt(timeAt(17, 8), daily(0.4))).toBe("publish");
-  expect(await outcomeAt(timeAt(18, 7), daily(0.4), { held: "discarded" }), "as the day before").toBe("hold");
-  expect(await outcomeAt(timeAt(18, 8), daily(0.4)), "its rows again").toBe("hold");
+  expect(await outcomeAt(timeAt(18, 8), daily(0.4), { held: "discarded" }), "as the day before").toBe("hold");
+  expect(await outcomeAt(timeAt(18, 8, 35), daily(0.4)), "its rows again").toBe("hold");
   expect(await outcomeAt(timeAt(19, 8), daily(0.4)), "as an approved day").toBe("publish");
   expect(await outcomeAt(timeAt(20, 8), daily())).toBe("publish");
 });
