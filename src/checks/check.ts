@@ -207,7 +207,7 @@ export interface Least {
 /** Earlier runs from which on the rule is as strict as it gets. */
 export const enoughNights = 14;
 /** With fewer rows, a run is never held by a comparison. */
-const leastRows = 100;
+export const leastRows = 100;
 
 /** The distance above which a run is suspicious. @param factor how many times as far as usual it may be */
 export function limitFor(

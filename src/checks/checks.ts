@@ -7,6 +7,7 @@ import {
   enoughNights,
   type Finding,
   type JudgedNight,
+  leastRows,
   type Limits,
   type NightColumn,
   olderNights,
@@ -71,12 +72,12 @@ export interface ComparedDay {
   readonly signs: DaySigns;
 }
 
-/** What was suspicious in the day until the run before it, and how many rows the day had when it first was. */
+/** What was suspicious until the run before it, and how many rows the day had when it first was; 0: the day before had it. */
 export type DaySigns = Readonly<Record<string, number>>;
 
 /** A day is looked at many times. So a sign holds a run if it lasts while the rows of the day become so many times as many. */
 const lastingTimes = 2;
-const notLasting = "it holds a run if it lasts until the rows of the day have doubled";
+const notLasting = "it holds a run if it lasts until the rows of the day have doubled, or the next day";
 
 export interface Judged {
   readonly run: RunProfile;
@@ -129,7 +130,7 @@ function unlessNew(result: Finding, rows: number, signs: DaySigns): Finding {
   if (result.level !== "hold" || typeof result.measured === "string") {
     return result;
   }
-  const first = signs[signOf(result)] ?? rows;
+  const first = signs[signOf(result)] ?? Math.max(rows, leastRows);
   const sign = { ...result, numbers: { ...result.numbers, first } };
   return rows < lastingTimes * first ? lowered(sign, notLasting) : sign;
 }

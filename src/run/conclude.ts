@@ -506,7 +506,6 @@ async function verdictOn(
     await reviewOf(job.spec, sink, log, plan, {
       profile: judged.run,
       earlier: judged.earlier.nights,
-      ...(day && { profile: day.run, earlier: day.earlier }),
       verdict,
     }),
   );

@@ -24,7 +24,7 @@ import type { PlannedDay, RunId } from "./plan/plan.js";
  * chain, stored when the next run is looked for. Runs that were discarded have none.
  *
  * After a run that a person approved, the rest of its day is compared with nothing. It is what later days may resemble.
- * A run that is not normal, or that reads all rows, ends the sum. What comes after it begins another one, and sums are
+ * A run that is not normal, has no checks or reads all rows ends the sum. What comes after it begins another one, and sums are
  * compared that begin at about the same time of the day.
  */
 interface DaySoFar {
@@ -33,6 +33,8 @@ interface DaySoFar {
   /** null: the sum ends, and no run is compared with it. */
   readonly profile: RunProfile | null;
   readonly signs: DaySigns;
+  /** Whether the signs could have held the run. */
+  readonly staged: boolean;
 }
 
 const dayNote = noteDocument("day");
@@ -41,6 +43,7 @@ const noted = z.object({
   since: z.string(),
   profile: z.string().nullable(),
   signs: z.record(z.string(), z.number()),
+  staged: z.boolean(),
 });
 
 async function dayOf(ledger: Ledger, chain: RunId, run: number): Promise<DaySoFar | undefined> {
@@ -57,16 +60,17 @@ export async function storeDay(
   { run, decisions }: { readonly run: RunSink; readonly decisions: Ledger },
 ): Promise<void> {
   const { plan, state, spans } = run;
-  if (state.kind !== "published" || plan.checks === null || (await dayOf(ledger, chain, number)) !== undefined) {
+  if (state.kind !== "published" || (await dayOf(ledger, chain, number)) !== undefined) {
     return;
   }
   const decision = plan.staged ? await decisions.read(plan.runId, decisionDocument) : undefined;
-  const day = decision?.asBaseline === false ? undefined : plan.checks.day;
+  const day = decision?.asBaseline === false ? undefined : plan.checks?.day;
   const own = day && runProfileOf(plan, { profile: await run.profile(), ...countSpans(spans), decision });
   const profile = own === undefined ? null : runProfileText((await addedTo(ledger, chain, day, own)).run);
   const verdict = await decisions.read(plan.runId, verdictDocument);
   const signs = verdict === undefined ? {} : signsIn(verdict.verdict);
-  const text = JSON.stringify({ since: day?.since ?? at, profile, signs } satisfies z.infer<typeof noted>);
+  const note = { since: day?.since ?? at, profile, signs, staged: plan.staged } satisfies z.infer<typeof noted>;
+  const text = JSON.stringify(note);
   await ledger.create(numberedRunId(chain, number), dayNote, { at, writer: run.planId, text });
 }
 
@@ -76,9 +80,10 @@ async function addedTo(
   day: PlannedDay | undefined,
   own: RunProfile,
 ): Promise<Omit<ComparedDay, "earlier">> {
-  const before = typeof day?.before === "number" ? await dayOf(ledger, chain, day.before) : undefined;
-  const { profile = null, signs = {} } = before ?? {};
-  return { run: profile === null ? own : addProfiles(profile, own), signs };
+  const { profile = null, signs = {} } = (day && (await dayOf(ledger, chain, day.before))) ?? {};
+  return profile !== null && profile.date === day?.date
+    ? { run: addProfiles(profile, own), signs }
+    : { run: own, signs: Object.fromEntries(Object.keys(signs).map((sign) => [sign, 0])) };
 }
 
 /** Discarded runs in a row, at most: after more, a sum begins. */
@@ -115,7 +120,7 @@ export async function planDay(
     const nearest = await runNearest(timeOf, last, time);
     return dateOf(await timeOf(nearest)) === dateOf(time) ? [nearest] : [];
   });
-  return { date, since, before: isOfDay ? last : null, earlier: earlier.flat() };
+  return { date, since, before: last, earlier: earlier.flat() };
 }
 
 function dateOf(timeMs: number): string {
@@ -146,15 +151,20 @@ function begins({ since, date }: Pick<PlannedDay, "since" | "date">): number {
 }
 
 export async function readDay(ledger: Ledger, chain: RunId, day: PlannedDay, own: RunProfile): Promise<ComparedDay> {
-  const days = await mapBounded(day.earlier, readsAtOnce, (run) => dayOf(ledger, chain, run));
+  const days = await mapBounded(
+    day.earlier,
+    readsAtOnce,
+    // The rows of a discarded run come again with the next one.
+    async (run) => (await dayOf(ledger, chain, run)) ?? (await dayOf(ledger, chain, run + 1)),
+  );
   const earlier = days.flatMap((known) => {
     if (known === undefined || known.profile === null) {
       return [];
     }
-    const { since, profile, signs } = known;
+    const { since, profile, signs, staged } = known;
     const isLike = Math.abs(begins({ since, date: profile.date }) - begins(day)) <= mostApartMs;
-    // What was suspicious and has passed would hide the same fault of the next day.
-    const isNormal = profile.isApproved === true || Object.keys(signs).length === 0;
+    // What was suspicious and has passed would hide the same fault of the next day. Where nothing is held, nobody approves.
+    const isNormal = !staged || profile.isApproved === true || Object.keys(signs).length === 0;
     return isLike && isNormal ? [profile] : [];
   });
   return { ...(await addedTo(ledger, chain, day, own)), earlier };

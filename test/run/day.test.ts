@@ -36,13 +36,15 @@ function chainOfRuns() {
     readonly held?: "approved" | "not normal" | "discarded";
     /** Whether the run reads all rows. Default: what is new. */
     readonly isWhole?: boolean;
+    /** What the spec has for `checks`. Default: they hold a run. */
+    readonly checks?: "hold" | "warn" | "none";
   }
 
   /** A run of these values at a time. Returns what holds it, and what its own rows alone would have said. */
   async function run(
     at: Date,
     values: readonly (number | null)[],
-    { held = "approved", isWhole = last === 0 }: Decided = {},
+    { held = "approved", isWhole = last === 0, checks = "hold" }: Decided = {},
   ): Promise<{ readonly verdict: Verdict; readonly alone: Verdict; readonly day: ComparedDay | undefined }> {
     last += 1;
     const number = last;
@@ -53,14 +55,18 @@ function chainOfRuns() {
       runId: `hourly-${String(number).padStart(12, "0")}`,
       params: { run: String(number) },
       dateParam: null,
-      staged: true,
+      staged: checks === "hold",
       model: { uri: "m", sha256: "a" },
-      checks: { baseline: [], day: planned },
+      checks: checks === "none" ? null : { baseline: [], day: planned },
     } as unknown as Plan;
     const profile = { ...noRows, rows: values.length, columns: new Map([["score", numbersProfile(values)]]) };
     const own = runProfileOf(plan, { profile, rejected: 0 });
     const day = planned && (await readDay(ledger, chain, planned, own));
-    const judged = { run: own, earlier: earlierThan(own.date, []), limits: defaultLimits };
+    const judged = {
+      run: own,
+      earlier: earlierThan(own.date, []),
+      limits: { ...defaultLimits, onFail: checks === "hold" ? checks : "warn" } as const,
+    };
     const verdict = day === undefined ? judge(judged) : judgeDay(judged, day);
     const alone = judge({ ...judged, earlier: earlierThan(own.date, own.date === "" ? [] : sameHours(at)) });
     const isHeld = verdict.outcome === "hold";
@@ -75,7 +81,8 @@ function chainOfRuns() {
       };
       const state = { kind: "published" } as const;
       const stored = { plan, planId: "p", state, spans: new Map(), profile: async () => profile };
-      const read = ({ name }: { readonly name: string }): unknown => (name === "decision" ? decision : { verdict });
+      const known = checks === "none" ? undefined : { verdict };
+      const read = ({ name }: { readonly name: string }): unknown => (name === "decision" ? decision : known);
       const decisions = { ...ledger, read: async (_: RunId, kind: { readonly name: string }) => read(kind) } as Ledger;
       const wanted = { run: stored as unknown as RunSink, decisions };
       await storeDay(ledger, chain, { run: number, at: at.toISOString() }, wanted);
@@ -224,4 +231,65 @@ test("a day that begins late, or with all rows, is compared with nothing", async
   const later = await chain.run(timeAt(5, 2), hourly(random, 2));
   expect(later.day).toMatchObject({ earlier: [] });
   expect(later.day?.run.rows).toBeLessThan(100);
+});
+
+test("with a run a day, the second day of a fault holds its run, and another fault warns first", async () => {
+  const random = randomNumbers(6);
+  const chain = chainOfRuns();
+  const daily = (nulls = 0): (number | null)[] => [12, 13, 14, 15].flatMap((hour) => hourly(random, hour, nulls));
+  const outcomeAt = async (time: Date, values: (number | null)[], decided?: { readonly held: "discarded" }) =>
+    (await chain.run(time, values, decided)).verdict.outcome;
+  for (let day = 0; day < 16; day += 1) {
+    expect(await outcomeAt(timeAt(day, 8), daily())).toBe("publish");
+  }
+  expect(await outcomeAt(timeAt(16, 8), [...daily(), ...daily()])).toBe("publish");
+  expect(await outcomeAt(timeAt(17, 8), daily(0.4))).toBe("publish");
+  expect(await outcomeAt(timeAt(18, 8), daily(0.4), { held: "discarded" }), "as the day before").toBe("hold");
+  expect(await outcomeAt(timeAt(18, 8, 35), daily(0.4)), "its rows again").toBe("hold");
+  expect(await outcomeAt(timeAt(19, 8), daily(0.4)), "as an approved day").toBe("publish");
+  expect(await outcomeAt(timeAt(20, 8), daily())).toBe("publish");
+});
+
+test("a run without checks ends the sum: no hours are missing in it once there are checks again", async () => {
+  const random = randomNumbers(7);
+  const chain = chainOfRuns();
+  await goodDays(chain, [0, 16], random, 12);
+  for (let hour = 0; hour < 24; hour += 2) {
+    const checks = hour > 2 && hour < 18 ? "none" : "hold";
+    const { verdict, day } = await chain.run(timeAt(16, hour), hourly(random, hour), { checks });
+    expect(holds(verdict), `${hour} h`).toEqual([]);
+    expect(day?.earlier.length, `${hour} h`).toBe(hour <= 4 ? 15 : 0);
+  }
+  await goodDays(chain, [17, 18], random, 12);
+});
+
+test("runs without rows at the beginning of a day warn", async () => {
+  const random = randomNumbers(8);
+  const chain = chainOfRuns();
+  await goodDays(chain, [0, 16], random);
+  const levels: string[] = [];
+  for (let hour = 0; hour < 3; hour += 1) {
+    const { verdict } = await chain.run(timeAt(16, hour), []);
+    levels.push(verdict.outcome, ...verdict.results.filter(({ check }) => check === "rows").map(({ level }) => level));
+  }
+  expect(levels).toEqual(["publish", "warn", "publish", "warn", "publish", "warn"]);
+});
+
+test("where checks only warn, a day is what later days may resemble", async () => {
+  const random = randomNumbers(9);
+  const chain = chainOfRuns();
+  const suspicious = async (day: number): Promise<number> => {
+    let runs = 0;
+    for (let hour = 0; hour < 24; hour += 4) {
+      const values = [...hourly(random, hour), ...(day < 16 ? [] : hourly(random, hour))];
+      const { results } = (await chain.run(timeAt(day, hour), values, { checks: "warn" })).verdict;
+      runs += results.some(({ check, level }) => check === "rows" && level !== "pass") ? 1 : 0;
+    }
+    return runs;
+  };
+  for (let day = 0; day < 16; day += 1) {
+    await suspicious(day);
+  }
+  expect(await suspicious(16)).toBeGreaterThan(3);
+  expect(await suspicious(17)).toBe(0);
 });

@@ -1,4 +1,4 @@
-import { readdir, rm, writeFile } from "node:fs/promises";
+import { readdir, readFile, rm, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, onTestFinished, test, vi } from "vitest";
 import { looking, ofNextRun } from "#src/job/chain.js";
@@ -308,7 +308,7 @@ describe.skipIf(missing !== undefined)(`the checks of runs with input.since${ski
       vi.useRealTimers();
     });
     const lake = await growingLake("delta", scratch.path);
-    const spec = await job(lake, { checks: {} });
+    const spec = await job(lake, { checks: {}, report: { html: "page.html" } });
     let rows = 0;
     const runAt = async (day: number, hour: number, more: number, ...options: string[]): ReturnType<typeof run> => {
       vi.setSystemTime(Date.UTC(2026, 10, 1 + day, hour, 5));
@@ -332,6 +332,7 @@ describe.skipIf(missing !== undefined)(`the checks of runs with input.since${ski
     expect(await runCommand(["approve", spec])).toMatchObject({ code: 0 });
     expect(await runAt(5, 12, 230)).toMatchObject({ code: 0, status: "complete" });
     expect(await runAt(5, 18, 230)).toMatchObject({ code: 0, status: "complete" });
+    expect(await readFile(join(scratch.path, "page.html"), "utf8")).toContain("PUBLISHED. 230 predictions");
     for (const hour of [0, 6, 12, 18]) {
       expect(await runAt(6, hour, 230), "as the day before").toMatchObject({ code: 0, status: "complete" });
     }

@@ -164,8 +164,8 @@ export interface PlannedDay {
   readonly date: string;
   /** When the run was planned before the first one of the sum. ISO 8601, in UTC. */
   readonly since: string;
-  /** The published run whose sum this run adds to; null: it begins one. */
-  readonly before: number | null;
+  /** The published run before it. If that has a sum of the same day, this run adds to it. */
+  readonly before: number;
   /** Of each earlier day the run that was planned nearest to this time of the day, the latest last. */
   readonly earlier: readonly number[];
 }
