@@ -5,7 +5,7 @@ import { mkdirSync, readdirSync, readFileSync, rmSync, utimesSync, writeFileSync
 import { join } from "node:path";
 import { DuckDBInstance } from "@duckdb/node-api";
 import { openJob } from "#src/job/open.js";
-import { readFooter } from "#src/formats/parquet/footer.js";
+import { readParquetFooter } from "#src/formats/parquet/footer.js";
 import { readI32, readStruct } from "#src/base/thrift.js";
 import { runJob } from "#src/run/run.js";
 import { mutate } from "./mutations.mjs";
@@ -113,7 +113,7 @@ const good = readFileSync(shard);
 mkdirSync(join(folder, "in"), { recursive: true });
 rmSync(out, { recursive: true, force: true });
 put(good);
-const footer = await readFooter({ path: input });
+const footer = await readParquetFooter({ path: input });
 const places = footer.rowGroups.flatMap(({ chunks }) => chunks.map(({ start }) => start));
 const headers = pageHeaders(good, footer);
 await run("pinned");
