@@ -54,9 +54,9 @@ const behind = {
   body: '{"error":"requests come faster than they can be read"}',
 };
 /** A turn of the event loop may take so long: Node accepts one connection in each. */
-const mostTurnMs = 25;
+const mostTurnMs = 10;
 /** So many requests are answered in each turn, however slow the machine is. */
-const turnBatch = 32;
+const turnBatch = 128;
 const mostDeadlineMs = 3_600_000;
 
 /** Starts to listen. @throws JobError USAGE for an address that cannot be listened on */
