@@ -230,6 +230,9 @@ function sumOfDoubles(values: Float64Array): number {
   return whole < values.length ? a + b + (values[whole] as number) : a + b;
 }
 
+/** Numbering codes takes a place for each entry: a batch of a row would take thousands. */
+const mostEntriesPerRow = 8;
+
 function textTarget(
   { input, rank, column: { name }, tokens }: TextBinding,
   { batchRows, onFault }: InputTargetOptions,
@@ -249,7 +252,8 @@ function textTarget(
       if (column?.kind !== "bytes") {
         throw new TypeError(`input ${input} takes texts`);
       }
-      if (column.codes !== undefined && filled === 0 && tokens === undefined) {
+      const isShort = (column.codes?.entries.offsets.length ?? 0) <= mostEntriesPerRow * (to - from);
+      if (column.codes !== undefined && isShort && filled === 0 && tokens === undefined) {
         const numbered = numberCodes(column.codes, from, to);
         if (!numbered.entries.bytes.includes(0)) {
           coded = numbered;
