@@ -186,8 +186,9 @@ function put(type: ColumnType, data: Values, row: number, value: unknown): boole
     return typeof value === "boolean";
   }
   if (type === "float32" || type === "float64") {
-    data[row] = Number(value);
-    return value === "NaN" || (typeof value === "number" && Number.isFinite(data[row]));
+    const isText = typeof value === "string" && /^(?:NaN|-?Infinity)$/.test(value);
+    data[row] = isText || typeof value === "number" ? Number(value) : 0;
+    return isText || (typeof value === "number" && Number.isFinite(data[row]));
   }
   if (typeof value !== "string") {
     return false;
