@@ -26,21 +26,6 @@ const longest = [
   "crash/postgres-new-run",
   "run/approve-changed-table",
   "run/arrow",
-  "targets/parquet/s3/lost-answers",
-  "targets/parquet/s3/late-finish",
-  "crash/erasure-ends",
-  "targets/parquet/s3/late-attempts",
-  "crash/every-call",
-  "run/memory",
-  "run/postgres-new-run",
-  "run/damaged-s3-output",
-  "run/model-versions",
-  "targets/postgres/replace",
-  "cli/prune",
-  "targets/parquet/s3/every-request",
-  "run/s3-input",
-  "run/prompts/servers",
-  "crash/changing-lakes",
 ].map((name) => join(import.meta.dirname, "..", `${name}.test.ts`));
 
 /**
