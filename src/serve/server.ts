@@ -58,6 +58,8 @@ const mostTurnMs = 10;
 /** So many requests are answered in each turn, however slow the machine is. */
 const turnBatch = 128;
 const mostDeadlineMs = 3_600_000;
+/** Connections that wait to be taken, as far as the system lets them: of more, clients try again after a second, or fail. */
+const backlog = 4096;
 
 /** Starts to listen. @throws JobError USAGE for an address that cannot be listened on */
 export async function openHttpServer(options: HttpOptions): Promise<HttpServer> {
@@ -248,9 +250,8 @@ export async function openHttpServer(options: HttpOptions): Promise<HttpServer> 
         }),
       );
     });
-    server.listen(spec.port, spec.host, resolve);
+    server.listen(spec.port, spec.host, backlog, resolve);
   });
-  server.on("error", (error) => log.warn(`taking a connection: ${messageOf(error)}`)); // such as of too many open files
   const renew = async (): Promise<void> => {
     try {
       const now = await readTls?.();
