@@ -47,11 +47,8 @@ async function holdRows({ sink, memory }: OpenedJob, plan: Plan, key: readonly s
   const hashKeys = createKeyHasher(seed);
   const builders = columns.map(({ type }) => createColumnBuilder(type, rows));
   const keyAt = key.map((name) => columns.findIndex((column) => column.name === name));
-  using duckdb = await openDuckDb({
-    threads: 1,
-    memoryBytes: memory.duckDbBytes,
-    allowed: { folders: [files.folder] },
-  });
+  const limits = { threads: 1, memoryBytes: memory.duckDbBytes };
+  using duckdb = await openDuckDb({ ...limits, allowed: { folders: [files.folder] } });
   const connection = await duckdb.connect();
   let read = 0;
   let held = 0;

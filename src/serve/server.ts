@@ -47,8 +47,8 @@ interface Answer {
 const bodiesAtOnce = 16;
 /** Bytes of a body that cost less to read than a new connection. */
 const smallBody = 65_536;
-/** A client that sends nothing, or little, is cut off. */
-const [headersMs, requestMs] = [10_000, 30_000];
+/** A client that sends nothing, or little, is cut off. Proxies keep a connection for a minute: closed here, it loses a request. */
+const timeouts = { headersTimeout: 10_000, requestTimeout: 30_000, keepAliveTimeout: 65_000 };
 const behind = {
   headers: { "content-type": "application/json", "retry-after": "1", "content-length": "54" },
   body: '{"error":"requests come faster than they can be read"}',
@@ -234,7 +234,7 @@ export async function openHttpServer(options: HttpOptions): Promise<HttpServer> 
   };
 
   const listener = (request: IncomingMessage, response: ServerResponse): void => void handle(request, response);
-  const limits = { headersTimeout: headersMs, requestTimeout: requestMs, connectionsCheckingInterval: 1000 };
+  const limits = { ...timeouts, connectionsCheckingInterval: 1000 };
   let tls = await readTls?.();
   const secure = tls && createTlsServer({ ...limits, ...tls }, listener);
   const server: Server = secure ?? createServer(limits, listener);

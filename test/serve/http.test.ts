@@ -26,7 +26,8 @@ const one = { rows: [{ id: 7, x: 1.5 }] };
 test("a server answers what v2 clients ask before they send a request", async () => {
   const server = await served();
   for (const path of ["/healthz", "/readyz", "/v2/health/live", "/v2/health/ready", "/v2/models/small/ready"]) {
-    expect((await server.get(path)).status, path).toBe(200);
+    const { status, headers } = await server.get(path);
+    expect([status, headers.get("keep-alive")], path).toEqual([200, "timeout=65"]);
   }
   expect(await (await server.get("/v2")).json()).toMatchObject({
     name: "infer-batch",
