@@ -205,6 +205,20 @@ postgres.describe("rows in Postgres", () => {
     expect(Number(eight?.["score"])).toBeGreaterThan(0);
   });
 
+  test("a key that no row of the table can have leaves the others of its request to be looked up", async () => {
+    const database = await postgres.server().createDatabase();
+    const nights = await nightsInTable(scratch.path, database, "replace", await few());
+    await publish(nights, "2026-11-20");
+    const server = await startServing(nights.spec);
+    await database.query("ALTER TABLE scores.predictions ALTER COLUMN id TYPE smallint");
+    const other = (await rowOf(8)).replace('"id":8', '"id":70000');
+    expect(await server.predict(['{"id":7}', other, '{"id":9}'])).toMatchObject([
+      { id: 7, source: "batch" },
+      { id: 70_000, source: "online" },
+      { id: 9, source: "batch" },
+    ]);
+  });
+
   test("the run whose rows a table has is served, also where its date is an earlier one", async () => {
     const database = await postgres.server().createDatabase();
     const nights = await nightsInTable(scratch.path, database, "replace", await few());

@@ -34,14 +34,7 @@ export async function openTableRows(tools: TableTools, plan: Plan, key: readonly
       });
       const found: (FoundRow | undefined)[] = texts.map(() => undefined);
       const places = new Set<number>();
-      // A value that no column of the table can have is the key of no row.
-      const read = await readRows(tools, request, texts).catch((error: unknown) => {
-        if (String(fieldsOf(error)["code"]).startsWith("22")) {
-          return { rows: [] };
-        }
-        throw error;
-      });
-      for (const { place, row, table: inIt, runId, modelSha256 } of read.rows) {
+      for (const { place, row, table: inIt, runId, modelSha256 } of await rowsOf(tools, request, texts)) {
         if (runId === null ? inIt === own : published.has(runId)) {
           found[place] = places.has(place)
             ? undefined
@@ -87,6 +80,25 @@ interface StoredRow {
   readonly table_now: string | null;
 }
 
+/** A value that no column of the table can have is the key of no row, and keeps no other key from being found. */
+async function rowsOf(tools: TableTools, request: KeyRequest, keys: readonly string[]): Promise<FoundByKey["rows"]> {
+  try {
+    return (await readRows(tools, request, keys)).rows;
+  } catch (error) {
+    if (!isNoValue(error)) {
+      throw error;
+    }
+    const half = Math.floor(keys.length / 2);
+    const first = half === 0 ? [] : await rowsOf(tools, request, keys.slice(0, half));
+    const others = half === 0 ? [] : await rowsOf(tools, request, keys.slice(half));
+    return [...first, ...others.map((row) => Object.assign({}, row, { place: half + row.place }))];
+  }
+}
+
+function isNoValue(error: unknown): boolean {
+  return String(fieldsOf(error)["code"]).startsWith("22");
+}
+
 /** Reads the rows of some keys, objects of JSON, in one statement. @throws errors of the driver: who asks waits for the answer */
 async function readRows(
   { name, connections }: TableTools,
@@ -106,7 +118,8 @@ async function readRows(
   const query = { text, values: [`[${keys.join(",")}]`, table] };
   const read = (): Promise<StoredRow[]> =>
     connections.use(async (session) => (await session.query<StoredRow>(query)).rows, { silentSeconds: lookUpSeconds });
-  const rows = await read().catch(read); // a connection may have died since it was used, or the table may have been swapped
+  // A connection may have died since it was used, or the table may have been swapped.
+  const rows = await read().catch((error: unknown) => (isNoValue(error) ? Promise.reject(error as Error) : read()));
   return {
     table: rows[0]?.table_now ?? showTable(name),
     rows: rows.flatMap(({ place, row, row_table: inTable, run_id: runId, model_sha256: modelSha256 }) =>
