@@ -60,6 +60,7 @@ function globalSettings({
   const { files = [], folders = [] } = allowed;
   return {
     preserve_insertion_order: "true",
+    TimeZone: "'UTC'", // else that of the machine: another one would read other times, and write other texts
     ...settings,
     ...(memoryBytes === undefined ? {} : memorySettings(memoryBytes)),
     // A GeoParquet column stays bytes: DuckDB refuses a whole file whose "geo" metadata it does not understand, such as
