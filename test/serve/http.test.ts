@@ -43,13 +43,12 @@ test("a server answers what v2 clients ask before they send a request", async ()
 test("v2 answers JSON with JSON, and bytes with bytes where it is asked for them", async () => {
   const server = await served();
   const url = "/v2/models/small/infer";
-  const inputs = [{ name: "x", datatype: "FP64", shape: [2], data: [0.5, -3] }];
-  const answer = await (await server.post(url, { id: "a", inputs })).json();
-  expect(answer).toMatchObject({
-    id: "a",
-    model_name: "small",
-    outputs: [{ name: "score", shape: [2], data: [0.5, -3] }],
-  });
+  for (const datatype of ["FP64", "FP32", "FP16"]) {
+    const inputs = [{ name: "x", datatype, shape: [2], data: [0.5, -3] }];
+    const answer = await (await server.post(url, { id: "a", inputs })).json();
+    const outputs = [{ name: "score", shape: [2], data: [0.5, -3] }];
+    expect(answer).toMatchObject({ id: "a", model_name: "small", outputs });
+  }
 
   const json = Buffer.from(
     JSON.stringify({
