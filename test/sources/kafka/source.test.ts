@@ -14,7 +14,11 @@ interface Partition {
   readonly ends?: Readonly<Record<number, number>>;
 }
 
-function sourceOf(partitions: readonly Partition[], records?: (partition: number) => Promise<Buffer>): Source {
+function sourceOf(
+  partitions: readonly Partition[],
+  records?: (partition: number) => Promise<Buffer>,
+  id = "id",
+): Source {
   const told = (offsetOf: (partition: Partition) => number): Promise<ReadonlyMap<number, LeaderOffset>> =>
     Promise.resolve(
       new Map(
@@ -24,7 +28,7 @@ function sourceOf(partitions: readonly Partition[], records?: (partition: number
   const cluster: Cluster = {
     topic: () =>
       Promise.resolve({
-        id: "id",
+        id,
         partitions: new Map(partitions.map((_, index) => [index, { leader: 1, epoch: 0 }])),
       }),
     offsets: (at) => told(({ first = 0, stable }) => (at === "earliest" ? first : stable)),
@@ -64,6 +68,21 @@ describe("a run after another one of a topic", () => {
     expect(rangesOf(behind)).toEqual(["0/10-15"]);
     const last = await since(sourceOf([{ stable: 15 }, { stable: 25 }]), behind.changes?.to ?? "");
     expect(rangesOf(last)).toEqual(["1/20-25"]);
+  });
+
+  test("has the range that another attempt has stored, whatever came and went since", async () => {
+    const from = (await since(sourceOf([{ stable: 10 }]), null)).changes?.to ?? "";
+    const to = (await since(sourceOf([{ stable: 20 }, { stable: 30 }]), from)).changes?.to ?? "";
+    const listed = async (...topic: Parameters<typeof sourceOf>): Promise<unknown> => {
+      const listing = await sourceOf(...topic).list(["kafka:t"], { changes: { from, to, onRewrite: "new_files" } });
+      return [listing.changes?.to === to, ...rangesOf(listing)];
+    };
+    const left = (...firsts: number[]): Partition[] => firsts.map((first) => ({ first, stable: 40 }));
+    expect(await listed(left(0, 0, 0))).toEqual([true, "0/10-20", "1/0-30"]);
+    expect(await listed(left(22, 28))).toEqual([true, "1/28-30"]);
+    const gone = { code: "INPUT_REWRITTEN" };
+    await expect(listed(left(25, 35))).rejects.toMatchObject(gone);
+    await expect(listed(left(0, 0), undefined, "anew")).rejects.toMatchObject(gone);
   });
 
   test("compares the end of the epoch in which the last stable offset was told", async () => {
