@@ -129,7 +129,8 @@ async function pin(options: TopicOptions, { table, changes }: WantedInput): Prom
   for (const partition of end === undefined ? earliest.keys() : Object.keys(end.offsets).map(Number)) {
     const { offset: first } = earliest.get(partition) ?? { offset: 0 };
     const now = stable.get(partition) ?? { offset: first, epoch: -1 };
-    const { from, epoch } = partitions[partition] ?? { from: first, epoch: now.epoch };
+    const isLater = start !== undefined && !isNew; // its first offset was 0 after the last run
+    const { from, epoch } = partitions[partition] ?? { from: isLater ? 0 : first, epoch: now.epoch };
     if (from < first && !readsOn) {
       const lost = `the records of ${first - from} offsets, from ${from} on, were removed from partition ${partition} before a run has read them`;
       throw rewritten(topic, lost);

@@ -70,6 +70,14 @@ describe("a run after another one of a topic", () => {
     expect(rangesOf(last)).toEqual(["1/20-25"]);
   });
 
+  test("fails where records of a partition that came since were removed before they were read", async () => {
+    const first = (await since(sourceOf([{ stable: 10 }]), null)).changes?.to ?? "";
+    const topic = sourceOf([{ stable: 10 }, { first: 5, stable: 20 }]);
+    const message: unknown = expect.stringContaining("5 offsets, from 0 on, were removed from partition 1");
+    await expect(since(topic, first)).rejects.toMatchObject({ code: "INPUT_REWRITTEN", message });
+    expect(rangesOf(await since(topic, first, "new_files"))).toEqual(["1/5-20"]);
+  });
+
   test("has the range that another attempt has stored, whatever came and went since", async () => {
     const from = (await since(sourceOf([{ stable: 10 }]), null)).changes?.to ?? "";
     const to = (await since(sourceOf([{ stable: 20 }, { stable: 30 }]), from)).changes?.to ?? "";
