@@ -141,6 +141,10 @@ async function pin(options: TopicOptions, { table, changes }: WantedInput): Prom
     }
     const begin = Math.max(cut?.end ?? from, first);
     const [to, endEpoch] = end?.offsets[partition] ?? [Math.max(begin, now.offset), now.epoch];
+    const endCut = end && (await cutOf(cluster, partition, { to, epoch: endEpoch }));
+    if (endCut !== undefined) {
+      throw rewritten(topic, endCut.found); // no run could be planned up to there
+    }
     partitions[partition] = { from: Math.min(begin, to), to, epoch: endEpoch };
   }
   if (end !== undefined && Object.values(partitions).every(({ from, to }) => from === to)) {

@@ -90,6 +90,7 @@ describe("a run after another one of a topic", () => {
     expect(await listed(left(22, 28))).toEqual([true, "1/28-30"]);
     const gone = { code: "INPUT_REWRITTEN" };
     await expect(listed(left(25, 35))).rejects.toMatchObject(gone);
+    await expect(listed([{ stable: 40, epoch: 1, ends: { 0: 15 } }, ...left(0)])).rejects.toMatchObject(gone);
     await expect(listed(left(0, 0), undefined, "anew")).rejects.toMatchObject(gone);
   });
 
