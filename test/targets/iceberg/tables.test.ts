@@ -273,6 +273,23 @@ describe.skipIf(icebergMissing !== undefined)(
       },
     );
 
+    test("has no run of a chain whose rows went when it was dropped, until all rows come again", async () => {
+      const [from, table] = [newName(), newName()];
+      const given = { catalog: { url: catalog().url, warehouse: "tests", token: "${CATALOG_TOKEN}" } };
+      await pyiceberg().make(from, { columns: usual.toSpliced(1, 1, ["x", "double", false]) });
+      const more = { output: { columns: ["id"], iceberg: { table, ...given } } };
+      const input = { since: "last_run", ...given };
+      const spec = await writeLakeJob(scratch.path, { table: from, columns: ["x"], input, more });
+      await pyiceberg().append(from, [{ id: 1, x: 1 }]);
+      await expectEnd(run(spec), 0);
+      await pyiceberg().drop(table);
+      await pyiceberg().make(table, { columns: usual.toSpliced(1, 1, ["score", "double", false]) });
+      await pyiceberg().append(from, [{ id: 2, x: 2 }]);
+      await expectEnd(run(spec), 66, "dropped", "--new-run");
+      await expectEnd(run(spec, "--new-run", "--allow-duplicates"), 0);
+      expect((await pyiceberg().read(table)).rows).toHaveLength(2);
+    });
+
     describe("with mode replace", () => {
       const replacing = { mode: "replace", partition: { ds: "${ds}" } };
       const heldAnew = async (): Promise<{ table: string; spec: string }> => {
