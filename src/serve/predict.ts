@@ -13,10 +13,8 @@ import type { Deadline } from "./deadline.js";
 import { membersOf } from "./lookup.js";
 import type { ServeMetrics, PredictedBy } from "./metrics.js";
 import { RequestError, shownJson } from "./request-error.js";
-import { columnOfValues, columnsOfRows, valueAtPath } from "./served-columns.js";
+import { columnOfValues, type JsonRow, valueAtPath } from "./served-columns.js";
 import type { LoadedModel, ServedRun } from "./served-run.js";
-
-type Row = Readonly<Record<string, unknown>>;
 
 interface PredictOptions {
   readonly spec: ServeSpec;
@@ -60,7 +58,7 @@ function answerOf(source: PredictedBy, { members, runId, model }: FoundRow): str
 /** Has the challenger score the rows whose keys are of its share. What it cannot score stays with the model of the run. */
 async function tryCanary(
   { canary }: ServedRun,
-  rows: readonly Row[],
+  rows: readonly JsonRow[],
   keys: readonly NamedColumn[],
   { spec, log, deadline }: PredictOptions,
 ): Promise<ReadonlyMap<number, FoundRow>> {
@@ -84,8 +82,8 @@ async function tryCanary(
 
 /** Measures how far two predictions of a row are apart, in the columns of numbers that both have. */
 function compare(metrics: ServeMetrics, carried: ReadonlySet<string>, challenger: FoundRow, champion: FoundRow): void {
-  const besides = JSON.parse(`{${champion.members}}`) as Row;
-  for (const [column, value] of Object.entries(JSON.parse(`{${challenger.members}}`) as Row)) {
+  const besides = JSON.parse(`{${champion.members}}`) as JsonRow;
+  for (const [column, value] of Object.entries(JSON.parse(`{${challenger.members}}`) as JsonRow)) {
     const beside = besides[column];
     if (typeof value === "number" && typeof beside === "number" && !carried.has(column)) {
       metrics.compared(column, Math.abs(value - beside));
@@ -94,7 +92,7 @@ function compare(metrics: ServeMetrics, carried: ReadonlySet<string>, challenger
 }
 
 /** The keys of the rows; none without `serve.key`. @throws RequestError 400 */
-function keysOf({ rowsByKey }: ServedRun, rows: readonly Row[]): NamedColumn[] {
+function keysOf({ rowsByKey }: ServedRun, rows: readonly JsonRow[]): NamedColumn[] {
   return (rowsByKey?.columns ?? []).map(({ name, type, path }) => {
     const values = rows.map((row) => valueAtPath(row, path) ?? null);
     return { name, type, column: columnOfValues({ name, type }, values) };
@@ -104,7 +102,7 @@ function keysOf({ rowsByKey }: ServedRun, rows: readonly Row[]): NamedColumn[] {
 /** undefined: where the rows are kept does not answer now. @throws RequestError 503, 504 */
 async function lookedUp(
   { rowsByKey }: ServedRun,
-  rows: readonly Row[],
+  rows: readonly JsonRow[],
   all: readonly NamedColumn[],
   { spec, log, deadline }: PredictOptions,
 ): Promise<readonly (FoundRow | undefined)[] | undefined> {
@@ -145,22 +143,22 @@ async function lookedUp(
 }
 
 async function scoreRows(
-  { scorer, batcher, plan: { runId, model } }: LoadedModel,
-  rows: readonly Row[],
+  { batcher, plan: { runId, model } }: LoadedModel,
+  rows: readonly JsonRow[],
   wanted: readonly number[],
   deadline: Deadline,
 ): Promise<ReadonlyMap<number, FoundRow>> {
   if (wanted.length === 0) {
     return new Map();
   }
-  const columns = columnsOfRows(scorer.columns, rows, wanted);
-  const { output, at } = await batcher.score(columns, wanted, deadline);
+  const values = wanted.map((row) => rows[row] as JsonRow);
+  const { output, at } = await batcher.score({ values, numbers: wanted }, deadline);
   const members = membersOf(output.columns.filter(({ name }) => name !== rowNumberColumn.name));
   return new Map(wanted.map((row, place) => [row, { members: members(at[place] ?? 0), runId, model: model.sha256 }]));
 }
 
 /** @throws RequestError 400, 413 */
-function rowsIn(body: unknown, mostRows: number): readonly Row[] {
+function rowsIn(body: unknown, mostRows: number): readonly JsonRow[] {
   const { rows } = fieldsOf(body);
   if (!Array.isArray(rows) || rows.length === 0) {
     throw new RequestError(400, 'expected {"rows": [{…}, …]} with a row at least');
@@ -172,5 +170,5 @@ function rowsIn(body: unknown, mostRows: number): readonly Row[] {
   if (other !== -1) {
     throw new RequestError(400, `row ${other} is ${shownJson(rows[other])}, expected an object`);
   }
-  return rows as readonly Row[];
+  return rows as readonly JsonRow[];
 }

@@ -89,22 +89,28 @@ export async function openHttpServer(options: HttpOptions): Promise<HttpServer> 
     const chunks: Buffer[] = [];
     let length = 0;
     try {
-      for await (const chunk of request as AsyncIterable<Buffer>) {
-        length += chunk.length;
-        bodyBytes += chunk.length;
-        if (length > most) {
-          throw tooLarge();
-        }
-        if (bodyBytes > most * bodiesAtOnce) {
-          throw new RequestError(503, "too many bodies are being read");
-        }
-        chunks.push(chunk);
-      }
-      const { buffer, byteOffset } = Buffer.concat(chunks);
-      return new Uint8Array(buffer, byteOffset, length); // whose slices are copies
+      await new Promise<void>((resolve, reject) => {
+        const refuse = (error: RequestError): void => {
+          request.off("data", take).pause();
+          reject(error);
+        };
+        const take = (chunk: Buffer): void => {
+          length += chunk.length;
+          bodyBytes += chunk.length;
+          chunks.push(chunk);
+          if (length > most) {
+            refuse(tooLarge());
+          } else if (bodyBytes > most * bodiesAtOnce) {
+            refuse(new RequestError(503, "too many bodies are being read"));
+          }
+        };
+        request.on("data", take).on("end", resolve).on("error", reject);
+      });
     } finally {
       bodyBytes -= length;
     }
+    const { buffer, byteOffset } = Buffer.concat(chunks);
+    return new Uint8Array(buffer, byteOffset, length); // whose slices are copies
   };
   const served = (): ServedRun => {
     const run = current();

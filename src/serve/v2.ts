@@ -75,14 +75,11 @@ export async function inferV2(
     }
   }
   const wanted = outputsIn(json, predictedColumns(scorer.contract));
-  const columns = new Map(
+  const values = new Map(
     scorer.columns.map((column) => [column.name, columnOf(column, tensors.get(column.name), rows)]),
   );
-  const { output, at } = await batcher.score(
-    columns,
-    Array.from({ length: rows }, (_, row) => row),
-    deadline,
-  );
+  const numbers = Array.from({ length: rows }, (_, row) => row);
+  const { output, at } = await batcher.score({ values, numbers }, deadline);
 
   const binary: Uint8Array[] = [];
   const outputs = wanted.map(({ name, isBinary }) => {
