@@ -8,17 +8,14 @@ import { scratch } from "../../support/job.js";
 import { batch } from "../../support/record-batches.js";
 
 interface Partition {
+  readonly topic?: string;
   readonly first?: number;
   readonly stable: number;
   readonly epoch?: number;
   readonly ends?: Readonly<Record<number, number>>;
 }
 
-function sourceOf(
-  partitions: readonly Partition[],
-  records?: (partition: number) => Promise<Buffer>,
-  id = "id",
-): Source {
+function sourceOf(partitions: readonly Partition[], records?: (partition: number) => Promise<Buffer>): Source {
   const told = (offsetOf: (partition: Partition) => number): Promise<ReadonlyMap<number, LeaderOffset>> =>
     Promise.resolve(
       new Map(
@@ -28,7 +25,7 @@ function sourceOf(
   const cluster: Cluster = {
     topic: () =>
       Promise.resolve({
-        id,
+        id: partitions[0]?.topic ?? "id",
         partitions: new Map(partitions.map((_, index) => [index, { leader: 1, epoch: 0 }])),
       }),
     offsets: (at) => told(({ first = 0, stable }) => (at === "earliest" ? first : stable)),
@@ -81,8 +78,8 @@ describe("a run after another one of a topic", () => {
   test("has the range that another attempt has stored, whatever came and went since", async () => {
     const from = (await since(sourceOf([{ stable: 10 }]), null)).changes?.to ?? "";
     const to = (await since(sourceOf([{ stable: 20 }, { stable: 30 }]), from)).changes?.to ?? "";
-    const listed = async (...topic: Parameters<typeof sourceOf>): Promise<unknown> => {
-      const listing = await sourceOf(...topic).list(["kafka:t"], { changes: { from, to, onRewrite: "new_files" } });
+    const listed = async (topic: readonly Partition[]): Promise<unknown> => {
+      const listing = await sourceOf(topic).list(["kafka:t"], { changes: { from, to, onRewrite: "new_files" } });
       return [listing.changes?.to === to, ...rangesOf(listing)];
     };
     const left = (...firsts: number[]): Partition[] => firsts.map((first) => ({ first, stable: 40 }));
@@ -91,7 +88,7 @@ describe("a run after another one of a topic", () => {
     const gone = { code: "INPUT_REWRITTEN" };
     await expect(listed(left(25, 35))).rejects.toMatchObject(gone);
     await expect(listed([{ stable: 40, epoch: 1, ends: { 0: 15 } }, ...left(0)])).rejects.toMatchObject(gone);
-    await expect(listed(left(0, 0), undefined, "anew")).rejects.toMatchObject(gone);
+    await expect(listed([{ stable: 40, topic: "anew" }, ...left(0)])).rejects.toMatchObject(gone);
   });
 
   test("compares the end of the epoch in which the last stable offset was told", async () => {
