@@ -435,7 +435,6 @@ async function readFooters(opened: OpenedJob, decoder: Decoder, listed: readonly
         index += 1;
         if (shard !== undefined && file !== undefined) {
           const sha256 = await verifying?.shard(file);
-          await file.check();
           const { uri, sizeBytes, fingerprint } = shard;
           const planned = { uri, sizeBytes, fingerprint, rows: footer.rows };
           shards.push(sha256 === undefined ? planned : { ...planned, sha256 });
@@ -458,6 +457,7 @@ async function readFooters(opened: OpenedJob, decoder: Decoder, listed: readonly
       if (index !== group.length) {
         throw new Error(`${index} footers came of ${group.length} shards`); // else rows would be left out
       }
+      await Promise.all(files.map((file) => file.check()));
     } finally {
       await Promise.all(files.map((shard) => shard[Symbol.asyncDispose]()));
     }

@@ -1,5 +1,6 @@
 import { join } from "node:path";
 import { expect, test } from "vitest";
+import { JobError } from "#src/base/errors.js";
 import type { OpenedJob } from "#src/flow/opened-job.js";
 import type { Decoder, ShardFooter } from "#src/formats/format.js";
 import type { ListedShard } from "#src/run/plan/compare.js";
@@ -20,8 +21,8 @@ const footer: ShardFooter = {
   nulls: new Map(),
 } as unknown as ShardFooter;
 
-/** Counts how many opened shards are not closed. */
-function inputOf(): { readonly opened: OpenedJob; readonly open: () => number } {
+/** Counts how many opened shards are not closed. @param changed the shard that has changed when its footer is read */
+function inputOf(changed?: string): { readonly opened: OpenedJob; readonly open: () => number } {
   let open = 0;
   const opened = {
     job: { spec: { name: "daily", input: { path: ["in/*"], min_rows: 1, verify: "pinned", partitions: {} } } },
@@ -33,7 +34,7 @@ function inputOf(): { readonly opened: OpenedJob; readonly open: () => number } 
           return Promise.resolve({
             name: uri,
             partitions: new Map(),
-            check: () => Promise.resolve(),
+            check: () => (uri === changed ? Promise.reject(new JobError("INPUT_CHANGED", uri)) : Promise.resolve()),
             [Symbol.asyncDispose]: () => {
               open -= 1;
               return Promise.resolve();
@@ -61,6 +62,12 @@ const decoderOf = (most: number): Decoder =>
 test("planning counts the rows of all shards", async () => {
   const { opened, open } = inputOf();
   expect(await readShards(opened, decoderOf(2), listed)).toMatchObject({ rows: 30, shards: [{}, {}, {}] });
+  expect(open()).toBe(0);
+});
+
+test("planning fails when a shard has changed while footers are read", async () => {
+  const { opened, open } = inputOf("/in/b");
+  await expect(readShards(opened, decoderOf(2), listed)).rejects.toMatchObject({ code: "INPUT_NOT_READY" });
   expect(open()).toBe(0);
 });
 
