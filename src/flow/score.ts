@@ -344,7 +344,7 @@ export function createSpanPipeline(
     open.rows.predict(tensorsByName(tensors, predictions.outputs), rows);
     progress.scored(rows.rowCount);
   };
-  const scoreInto = async (open: OpenSpan, batch: FeatureBatch): Promise<void> => {
+  const score = async (open: OpenSpan, batch: FeatureBatch): Promise<void> => {
     const onDone: BatchOptions["onDone"] = (done, response) => {
       called(done.packedRows, response.ms);
       if (done === batch) {
@@ -357,11 +357,7 @@ export function createSpanPipeline(
       open.rows.refuse(row, message, reason);
       progress.scored(1);
     };
-    if (engine.paid !== undefined && open.faults.has(open.rowInRun(firstRow(open, batch)))) {
-      onRow(batch.rowStart, { message: "" }); // it is set aside already, and an answer would cost money
-      return;
-    }
-    await scoreBatch({ engine, batchLimit, tensors, fixedBatchRows, onDone, onRow }, batch);
+    await scoreInto(open, { engine, batchLimit, tensors, fixedBatchRows, onDone, onRow }, batch);
   };
 
   /** The rows of a piece for the target, and what the pieces of the span so far add up to. */
@@ -424,7 +420,7 @@ export function createSpanPipeline(
 
   return {
     async score(open, batch) {
-      const { done } = await batches.start(() => scoreInto(open, batch));
+      const { done } = await batches.start(() => score(open, batch));
       open.predictions.push(done);
     },
     take(open, { predictions = [], hashed }, range) {
@@ -495,7 +491,7 @@ function takeHashed({ reuse }: OpenSpan, hashed: HashedUnit, { from, to }: Batch
   return { from: first, to: first + reuse.scoredCount - before, row: reuse.rowStart + before };
 }
 
-function numbersOf({ rows, rowInRun }: OpenSpan, { rowCount }: OutputRows): BigInt64Array<ArrayBuffer> {
+export function numbersOf({ rows, rowInRun }: OpenSpan, { rowCount }: OutputRows): BigInt64Array<ArrayBuffer> {
   const places = Array.from({ length: rowCount }, (_, index) => index);
   return BigInt64Array.from(rows.rowsAt(places), (row) => BigInt(rowInRun(row)));
 }
@@ -517,7 +513,7 @@ function firstRow({ piece, reuse }: OpenSpan, { rowStart }: FeatureBatch): numbe
   return reuse === undefined ? rowStart : piece.rowStart + reuse.scoredAt(rowStart - piece.rowStart);
 }
 
-interface BatchOptions {
+export interface BatchOptions {
   readonly engine: Engine;
   readonly batchLimit: BatchLimit;
   readonly tensors: readonly string[];
@@ -529,6 +525,15 @@ interface BatchOptions {
 }
 
 type FailedResponse = Extract<EngineResponse, { kind: "failed" }>;
+
+/** Scores rows of a span. A row that is set aside is not asked for where its answer would be paid. */
+export async function scoreInto(open: OpenSpan, tools: BatchOptions, batch: FeatureBatch): Promise<void> {
+  if (tools.engine.paid !== undefined && open.faults.has(open.rowInRun(firstRow(open, batch)))) {
+    tools.onRow(batch.rowStart, { message: "" });
+    return;
+  }
+  await scoreBatch(tools, batch);
+}
 
 /**
  * Scores a batch, in parts where it must be: one that the model refuses half by half, down to the rows that it refuses
@@ -577,7 +582,7 @@ async function scoreHalves(tools: BatchOptions, batch: FeatureBatch, inputs: rea
   }
 }
 
-function tensorsByName(names: readonly string[], tensors: readonly Tensor[]): ReadonlyMap<string, Tensor> {
+export function tensorsByName(names: readonly string[], tensors: readonly Tensor[]): ReadonlyMap<string, Tensor> {
   const found = new Map<string, Tensor>();
   for (const [index, name] of names.entries()) {
     const tensor = tensors[index];

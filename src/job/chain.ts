@@ -5,7 +5,9 @@ import { memoryBudget } from "../base/memory-budget.js";
 import { sha256Of } from "../base/sha256.js";
 import { lastLink, lastOrNone, linkAfter, linkOf, type LinkedRun, storeLink, type StoredLink } from "../run/chain.js";
 import { replacedBy } from "../run/lifecycle/published-run.js";
+import { compareTargets } from "../run/plan/compare.js";
 import { runIdOf } from "../run/plan/identity.js";
+import type { PlanTarget, RunId } from "../run/plan/plan.js";
 import type { Ledger } from "../stores/ledger.js";
 import type { RunSink, Sink } from "../targets/target.js";
 import { attemptServices } from "./attempt.js";
@@ -88,6 +90,12 @@ async function runAfter(
   await using sink = await openTarget(own, specPath, attempt);
   const { name, params } = own.spec;
   const whenOver = async (run: RunSink): Promise<void> => {
+    const place = placeElsewhere(run.plan.target, sink.planTarget);
+    if (place !== undefined && !attempt.newRun) {
+      throw new JobError("PLAN_CHANGED", `looking for the run after ${run.plan.runId}: its rows are in ${place}`, {
+        hint: `if another job is called ${name}, too, give this job another name, or each lacks the other's rows; to score all rows into ${sink.target}: run --new-run (and, unless mode is upsert, --allow-duplicates)`,
+      });
+    }
     if (attempt.tidies) {
       await run.finish(); // of an attempt that was killed after it was over
       const { storeDay } = await import("../run/day.js");
@@ -99,6 +107,12 @@ async function runAfter(
     ({ damage }) => damage !== undefined,
   );
   return next instanceof JobError ? undefined : next;
+}
+
+/** undefined: the rows of the runs before are where this one's come. */
+function placeElsewhere(planned: PlanTarget, asked: PlanTarget): string | undefined {
+  const dropped = planned["uuid"] === asked["uuid"] ? undefined : "a table that was dropped";
+  return compareTargets(planned, asked).isElsewhere ? `table ${String(planned["table"])}` : dropped;
 }
 
 /** The run that `--param run` names: it is continued, and never another one begun in its place once it is over. */
@@ -135,27 +149,24 @@ function runOf(loaded: LoadedSpec, specPath: string, attempt: ChainAttempt, link
       whole,
     };
   };
+  const atChain = async <T>(work: (ledger: Ledger, chain: RunId) => Promise<T>): Promise<T> => {
+    await using sink = await openTarget(wholeOf(loaded), specPath, attempt);
+    return await work(sink.ledger, idOf(loaded));
+  };
   const readDay: ChainPosition["readDay"] = async (planned, own) => {
     const days = await import("../run/day.js");
-    await using sink = await openTarget(wholeOf(loaded), specPath, attempt);
-    return await days.readDay(sink.ledger, idOf(loaded), planned, own);
+    return await atChain((ledger, chain) => days.readDay(ledger, chain, planned, own));
   };
   return {
     loaded: loaded.chain?.run === run ? loaded : specOfRun(loaded, run),
     chain: {
       from,
       to,
-      async claim(upTo, by) {
-        await using sink = await openTarget(wholeOf(loaded), specPath, attempt);
-        return await storeLink(sink.ledger, idOf(loaded), { run, from, to: upTo }, by);
-      },
+      claim: (upTo, by) => atChain((ledger, chain) => storeLink(ledger, chain, { run, from, to: upTo }, by)),
       async planDay(at) {
-        if (from === null) {
-          return undefined;
-        }
         const days = await import("../run/day.js");
-        await using sink = await openTarget(wholeOf(loaded), specPath, attempt);
-        return await days.planDay(sink.ledger, idOf(loaded), { run, at });
+        const planned = { run, at, timeZone: loaded.spec.timezone };
+        return from === null ? undefined : await atChain((ledger, chain) => days.planDay(ledger, chain, planned));
       },
       readDay,
       whole,
@@ -206,7 +217,7 @@ function wholeOf(loaded: LoadedSpec): LoadedSpec {
   return loaded.chain?.whole ?? loaded;
 }
 
-function idOf({ spec: { name, params } }: LoadedSpec): ReturnType<typeof runIdOf> {
+function idOf({ spec: { name, params } }: LoadedSpec): RunId {
   const { [runParam]: _, ...own } = params;
   return runIdOf(name, own, sha256Of);
 }

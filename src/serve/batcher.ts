@@ -1,10 +1,11 @@
 import { createColumnBuilder } from "../columns/columns.js";
 import { asFixed } from "../columns/value-text.js";
 import { rowNumberColumn } from "../models/binding/contract.js";
-import type { Column, OutputRows, Piece, SpanOutput } from "../columns/types.js";
+import type { Column, OutputRows, Piece } from "../columns/types.js";
 import type { Deadline } from "./deadline.js";
 import { RequestError } from "./request-error.js";
-import type { RowScorer } from "./scorer.js";
+import type { RowScorer, ScoredRows } from "./scorer.js";
+import { columnsOfRows, type JsonRow } from "./served-columns.js";
 
 /** Predictions for the rows of a request, of which all could be scored. */
 export interface BatchedRows {
@@ -16,10 +17,15 @@ export interface BatchedRows {
 /** Scores the rows of requests, several requests at once. Disposing closes the scorer, once nothing is being scored. */
 export interface Batcher extends AsyncDisposable {
   readonly waitingRows: number;
-  /**
-   * @param rows their numbers in the request @throws RequestError 503: too many wait, 504: deadline, 422: not scorable
-   */
-  score(columns: ReadonlyMap<string, Column>, rows: readonly number[], deadline: Deadline): Promise<BatchedRows>;
+  /** @throws RequestError 400, 422: not scorable, 503: too many wait, 504: deadline */
+  score(rows: RequestRows, deadline: Deadline): Promise<BatchedRows>;
+}
+
+interface RequestRows {
+  /** Objects of JSON, which become columns with those of other requests; or columns. */
+  readonly values: readonly JsonRow[] | ReadonlyMap<string, Column>;
+  /** The number of each row in the request. */
+  readonly numbers: readonly number[];
 }
 
 interface BatcherOptions {
@@ -29,9 +35,7 @@ interface BatcherOptions {
   readonly nowMs: () => number;
 }
 
-interface Waiting {
-  readonly columns: ReadonlyMap<string, Column>;
-  readonly rows: readonly number[];
+interface Waiting extends RequestRows {
   readonly sinceMs: number;
   readonly resolve: (scored: BatchedRows) => void;
   readonly reject: (error: unknown) => void;
@@ -49,12 +53,12 @@ export function createBatcher({ scorer, batch, queue, nowMs }: BatcherOptions): 
     let rows = 0;
     for (
       let next = waiting[0];
-      next !== undefined && (rows === 0 || rows + next.rows.length <= batch.rows);
+      next !== undefined && (rows === 0 || rows + next.numbers.length <= batch.rows);
       next = waiting[0]
     ) {
       waiting.shift();
       taken.push(next);
-      rows += next.rows.length;
+      rows += next.numbers.length;
     }
     waitingRows -= rows;
     return taken;
@@ -79,22 +83,23 @@ export function createBatcher({ scorer, batch, queue, nowMs }: BatcherOptions): 
     get waitingRows() {
       return waitingRows;
     },
-    async score(columns, rows, deadline) {
-      if (waitingRows > 0 && waitingRows + rows.length > queue) {
+    async score(rows, deadline) {
+      const { length } = rows.numbers;
+      if (waitingRows > 0 && waitingRows + length > queue) {
         throw new RequestError(503, `${waitingRows} rows wait for the model`);
       }
       let entry: Waiting | undefined;
       const scored = new Promise<BatchedRows>((resolve, reject) => {
-        entry = { columns, rows, sinceMs: nowMs(), resolve, reject };
+        entry = { ...rows, sinceMs: nowMs(), resolve, reject };
         waiting.push(entry);
-        waitingRows += rows.length;
+        waitingRows += length;
         setImmediate(begin); // requests of one turn of the event loop are scored together
       });
       return await deadline.wait(scored, () => {
         const index = waiting.indexOf(entry as Waiting);
         if (index !== -1) {
           waiting.splice(index, 1);
-          waitingRows -= rows.length;
+          waitingRows -= length;
         }
       });
     },
@@ -107,42 +112,72 @@ export function createBatcher({ scorer, batch, queue, nowMs }: BatcherOptions): 
 
 async function scoreTogether(scorer: RowScorer, requests: readonly Waiting[]): Promise<void> {
   try {
-    const piece = pieceOf(scorer, requests);
-    const output = await scorer.score(piece);
+    const output = await scorer.score(pieceOf(scorer, requests));
     let from = 0;
-    for (const { rows, resolve, reject } of requests) {
+    for (const { numbers, resolve, reject } of requests) {
       try {
-        resolve(rowsOf(output, from, rows));
+        resolve(rowsOf(output, from, numbers));
       } catch (error) {
         reject(error);
       }
-      from += rows.length;
+      from += numbers.length;
     }
   } catch (error) {
+    const sound = error instanceof RequestError ? soundOf(scorer, requests) : [];
+    if (sound.length > 0 && sound.length < requests.length) {
+      await scoreTogether(scorer, sound);
+      return;
+    }
     for (const { reject } of requests) {
       reject(error);
     }
   }
 }
 
+/** Rejects requests with a row that has not what it must have, and returns the others. */
+function soundOf(scorer: RowScorer, requests: readonly Waiting[]): Waiting[] {
+  return requests.filter((request) => {
+    try {
+      pieceOf(scorer, [request]);
+      return true;
+    } catch (error) {
+      request.reject(error);
+      return false;
+    }
+  });
+}
+
+/** @throws RequestError 400 */
 function pieceOf({ columns }: RowScorer, requests: readonly Waiting[]): Piece {
-  const rowEnd = requests.reduce((sum, { rows }) => sum + rows.length, 0);
-  const [only] = requests;
-  if (requests.length === 1 && only !== undefined) {
-    return { rowStart: 0, rowEnd, columns: only.columns };
+  const numbers = requests.flatMap((request) => request.numbers);
+  const objects = requests.flatMap(({ values }) => (isColumns(values) ? [] : values));
+  const rowEnd = numbers.length;
+  if (objects.length === rowEnd) {
+    return { rowStart: 0, rowEnd, columns: columnsOfRows(columns, objects, numbers) };
+  }
+  const parts = requests.map(({ values, numbers: own }) =>
+    isColumns(values) ? values : columnsOfRows(columns, values, own),
+  );
+  const [only] = parts;
+  if (only !== undefined && parts.length === 1) {
+    return { rowStart: 0, rowEnd, columns: only };
   }
   const joined = columns.map(({ name, type }): [string, Column] => {
     const builder = createColumnBuilder(type, rowEnd);
-    for (const { columns: own, rows } of requests) {
-      builder.append(own.get(name) as Column, 0, rows.length);
+    for (const [index, part] of parts.entries()) {
+      builder.append(part.get(name) as Column, 0, requests[index]?.numbers.length ?? 0);
     }
     return [name, builder.finish()];
   });
   return { rowStart: 0, rowEnd, columns: new Map(joined) };
 }
 
+function isColumns(values: RequestRows["values"]): values is ReadonlyMap<string, Column> {
+  return values instanceof Map;
+}
+
 /** The rows of a batch that are those of a request, from a row on. @throws RequestError 422 if some of them have no prediction */
-function rowsOf({ rows: output, rejects }: SpanOutput, from: number, rows: readonly number[]): BatchedRows {
+function rowsOf({ rows: output, rejects }: ScoredRows, from: number, rows: readonly number[]): BatchedRows {
   const numbers = asFixed(output.columns.find(({ name }) => name === rowNumberColumn.name)?.column as Column).data;
   const to = from + rows.length;
   const at = new Int32Array(rows.length).fill(-1);

@@ -3,20 +3,17 @@ import type { NamedColumn } from "../columns/types.js";
 import { rowNumberColumn } from "../models/binding/contract.js";
 import type { ServeSpec } from "../job/jobfile/serve-spec.js";
 import { fieldsOf, isRecord } from "../base/guards.js";
-import { messageOf } from "../base/errors.js";
+import { JobError, messageOf } from "../base/errors.js";
 import type { Log } from "../flow/opened-job.js";
 import { sha256Of } from "../base/sha256.js";
 import type { FoundRow } from "../targets/target.js";
-import { jsonOf } from "../columns/value-text.js";
-import { awaitedLater } from "../base/promises.js";
+import { jsonOf, membersOf } from "../columns/value-text.js";
+import { awaitedLater, within } from "../base/promises.js";
 import type { Deadline } from "./deadline.js";
-import { membersOf } from "./lookup.js";
 import type { ServeMetrics, PredictedBy } from "./metrics.js";
 import { RequestError, shownJson } from "./request-error.js";
-import { columnOfValues, columnsOfRows, valueAtPath } from "./served-columns.js";
+import { columnOfValues, type JsonRow, valueAtPath } from "./served-columns.js";
 import type { LoadedModel, ServedRun } from "./served-run.js";
-
-type Row = Readonly<Record<string, unknown>>;
 
 interface PredictOptions {
   readonly spec: ServeSpec;
@@ -60,7 +57,7 @@ function answerOf(source: PredictedBy, { members, runId, model }: FoundRow): str
 /** Has the challenger score the rows whose keys are of its share. What it cannot score stays with the model of the run. */
 async function tryCanary(
   { canary }: ServedRun,
-  rows: readonly Row[],
+  rows: readonly JsonRow[],
   keys: readonly NamedColumn[],
   { spec, log, deadline }: PredictOptions,
 ): Promise<ReadonlyMap<number, FoundRow>> {
@@ -84,8 +81,8 @@ async function tryCanary(
 
 /** Measures how far two predictions of a row are apart, in the columns of numbers that both have. */
 function compare(metrics: ServeMetrics, carried: ReadonlySet<string>, challenger: FoundRow, champion: FoundRow): void {
-  const besides = JSON.parse(`{${champion.members}}`) as Row;
-  for (const [column, value] of Object.entries(JSON.parse(`{${challenger.members}}`) as Row)) {
+  const besides = JSON.parse(`{${champion.members}}`) as JsonRow;
+  for (const [column, value] of Object.entries(JSON.parse(`{${challenger.members}}`) as JsonRow)) {
     const beside = besides[column];
     if (typeof value === "number" && typeof beside === "number" && !carried.has(column)) {
       metrics.compared(column, Math.abs(value - beside));
@@ -94,17 +91,20 @@ function compare(metrics: ServeMetrics, carried: ReadonlySet<string>, challenger
 }
 
 /** The keys of the rows; none without `serve.key`. @throws RequestError 400 */
-function keysOf({ rowsByKey }: ServedRun, rows: readonly Row[]): NamedColumn[] {
+function keysOf({ rowsByKey }: ServedRun, rows: readonly JsonRow[]): NamedColumn[] {
   return (rowsByKey?.columns ?? []).map(({ name, type, path }) => {
     const values = rows.map((row) => valueAtPath(row, path) ?? null);
     return { name, type, column: columnOfValues({ name, type }, values) };
   });
 }
 
-/** undefined: where the rows are kept does not answer now. @throws RequestError 503, 504 */
+/** A request waits no longer for rows that are looked up, also where others wait before it. */
+const lookUpMs = 5000;
+
+/** undefined: where the rows are kept does not answer now. @throws RequestError 400, 503, 504 */
 async function lookedUp(
   { rowsByKey }: ServedRun,
-  rows: readonly Row[],
+  rows: readonly JsonRow[],
   all: readonly NamedColumn[],
   { spec, log, deadline }: PredictOptions,
 ): Promise<readonly (FoundRow | undefined)[] | undefined> {
@@ -125,16 +125,17 @@ async function lookedUp(
     return found;
   }
   rowsByKey.waiting += named.length;
-  const lookingUp = rowsByKey
-    .lookUp(keys, named.length)
-    .catch((error: unknown) => {
-      log.warn(`looking rows up: ${messageOf(error)}`); // which may name hosts and users
-      throw new RequestError(503, "the output cannot be read");
-    })
-    .finally(() => {
-      rowsByKey.waiting -= named.length; // also where nobody waits for them any more
-    });
-  const rowsOfKeys = await deadline.wait(awaitedLater(lookingUp));
+  const lookingUp = rowsByKey.lookUp(keys, named.length).finally(() => {
+    rowsByKey.waiting -= named.length; // also where nobody waits for them any more
+  });
+  const inTime = within(lookingUp, lookUpMs, () => new Error("no answer in time")).catch((error: unknown) => {
+    if (error instanceof JobError && error.code === "USAGE") {
+      throw new RequestError(400, error.message);
+    }
+    log.warn(`looking rows up: ${messageOf(error)}`); // which may name hosts and users
+    throw new RequestError(503, "the output cannot be read");
+  });
+  const rowsOfKeys = await deadline.wait(awaitedLater(inTime));
   if (rowsOfKeys === undefined) {
     return undefined;
   }
@@ -145,22 +146,22 @@ async function lookedUp(
 }
 
 async function scoreRows(
-  { scorer, batcher, plan: { runId, model } }: LoadedModel,
-  rows: readonly Row[],
+  { batcher, plan: { runId, model } }: LoadedModel,
+  rows: readonly JsonRow[],
   wanted: readonly number[],
   deadline: Deadline,
 ): Promise<ReadonlyMap<number, FoundRow>> {
   if (wanted.length === 0) {
     return new Map();
   }
-  const columns = columnsOfRows(scorer.columns, rows, wanted);
-  const { output, at } = await batcher.score(columns, wanted, deadline);
+  const values = wanted.map((row) => rows[row] as JsonRow);
+  const { output, at } = await batcher.score({ values, numbers: wanted }, deadline);
   const members = membersOf(output.columns.filter(({ name }) => name !== rowNumberColumn.name));
   return new Map(wanted.map((row, place) => [row, { members: members(at[place] ?? 0), runId, model: model.sha256 }]));
 }
 
 /** @throws RequestError 400, 413 */
-function rowsIn(body: unknown, mostRows: number): readonly Row[] {
+function rowsIn(body: unknown, mostRows: number): readonly JsonRow[] {
   const { rows } = fieldsOf(body);
   if (!Array.isArray(rows) || rows.length === 0) {
     throw new RequestError(400, 'expected {"rows": [{…}, …]} with a row at least');
@@ -172,5 +173,5 @@ function rowsIn(body: unknown, mostRows: number): readonly Row[] {
   if (other !== -1) {
     throw new RequestError(400, `row ${other} is ${shownJson(rows[other])}, expected an object`);
   }
-  return rows as readonly Row[];
+  return rows as readonly JsonRow[];
 }

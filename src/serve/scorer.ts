@@ -1,31 +1,33 @@
 import type { Piece, RecordBatch, SpanOutput } from "../columns/types.js";
-import { allocate } from "../columns/values.js";
 import { jsonOf } from "../columns/value-text.js";
 import type { SliceRequest } from "../formats/format.js";
 import type { DuckDbReader } from "../formats/sql/chunks.js";
-import { fixedSize, openBatchLimit, sizeWithin, timeRow } from "../flow/batch-size.js";
-import { type OpenedJob, silentLog } from "../flow/opened-job.js";
+import { openBatchLimit, timeRow } from "../flow/batch-size.js";
+import type { OpenedJob } from "../flow/opened-job.js";
 import { directPlan } from "../flow/pack/direct.js";
 import { rowsRead } from "../flow/pack/select-rows.js";
-import type { DecodedRows } from "../flow/read.js";
-import { scorePieces } from "../flow/score.js";
+import { createPacker, type FeatureBatch } from "../flow/pack/packer.js";
+import { describeFaults } from "../flow/rejects.js";
+import { type BatchOptions, numbersOf, scoreInto, tensorsByName } from "../flow/score.js";
+import { openSpan } from "../flow/span.js";
+import { outputTensors, withRowNumbers } from "../models/binding/contract.js";
 import type { Engine } from "../models/engine.js";
-import { createAttemptRecord } from "../report/attempt-record.js";
-import { silentProgress } from "../report/progress.js";
 import type { Plan } from "../run/plan/plan.js";
 import { type ServedContract, servedContract } from "./served-columns.js";
+
+export type ScoredRows = Pick<SpanOutput, "rows" | "rejects">;
 
 /** Scores rows that are in memory as a run does, and publishes nothing. */
 export interface RowScorer extends ServedContract, AsyncDisposable {
   /** The number of calls that are worth making at once. */
   readonly concurrency: number;
   /** The rows come with the column _row, their numbers in the piece; those that cannot be scored are rejects. */
-  score(piece: Piece): Promise<SpanOutput>;
+  score(piece: Piece): Promise<ScoredRows>;
 }
 
 /** Opens a scorer, which closes the engine with itself, and warms the engine up. */
 export async function openScorer(
-  { job, models, attempt, memory, reporter }: OpenedJob,
+  { job, models, memory, reporter }: OpenedJob,
   plan: Plan,
   engine: Engine,
 ): Promise<RowScorer> {
@@ -35,20 +37,15 @@ export async function openScorer(
   const modelSha256 = plan.model.sha256;
   const batchLimit = await openBatchLimit(models.batchLimits, reporter.log, { engine, contract, modelSha256 });
   const batchRows = job.spec.serve.batch.rows;
-  const sizer = fixedBatchRows === null ? sizeWithin(batchLimit, fixedSize(batchRows)) : fixedSize(fixedBatchRows);
   await engine.local?.opened();
   await timeRow(engine, contract);
   await engine.local?.expect(Number.POSITIVE_INFINITY, 1); // compiles trees before the first row comes
 
-  // A batch's arrays are read while the next one is made.
-  const direct = directPlan(contract, allocate);
+  const direct = directPlan(contract);
   const duckdb = direct === undefined ? await openExpressions(plan, memory.duckDbBytes) : undefined;
   const types = new Map(columns.map(({ name, type }) => [name, type]));
-  async function* recordBatches(piece: Piece): AsyncGenerator<RecordBatch> {
-    const rows = piece.rowEnd - piece.rowStart;
-    if (direct !== undefined) {
-      yield direct.batch(piece, { from: 0, to: rows }, new Map());
-    } else if (duckdb !== undefined) {
+  async function* computed(piece: Piece): AsyncGenerator<RecordBatch> {
+    if (duckdb !== undefined) {
       const { onConnection } = await import("../formats/sql/chunks.js");
       const { readByTable } = await import("../formats/sql/rows-table.js");
       const slice: SliceRequest = { ...piece, file: request, projection: contract, partitions: new Map() };
@@ -57,53 +54,53 @@ export async function openScorer(
       );
     }
   }
-
-  const { nowMs, dateMs } = attempt;
-  const { signal } = new AbortController(); // what has begun is completed, also when the server stops
-  const record = createAttemptRecord({ info: reporter.record.info, nowMs, dateMs });
+  const tensors = outputTensors(contract);
+  const calling = { engine, batchLimit, tensors, fixedBatchRows };
   return {
     ...served,
-    concurrency: engine.concurrency,
+    concurrency: engine.local?.sessions ?? engine.concurrency,
     async score(piece) {
-      const span = { index: 0, rowStart: 0, rowEnd: piece.rowEnd };
-      let scored: SpanOutput | undefined;
-      async function* pieces(): AsyncGenerator<DecodedRows> {
-        let rowStart = 0;
-        for await (const batch of recordBatches(piece)) {
-          yield { rowStart, batch, shards: [] };
-          rowStart += rowsRead(batch);
-        }
-      }
-      const options = {
-        contract,
-        engine,
-        sizer,
-        batchLimit,
-        target: {
-          commit(_span: unknown, output: SpanOutput) {
-            scored = output;
-            return Promise.resolve("committed" as const);
-          },
-        },
-        commits: 1,
-        spanOf: () => span,
-        lineage: () => ({ runId: plan.runId, modelSha256, scoredAtMs: dateMs() }),
-        rejects: {
-          spans: { locate: (row: number) => ({ shard: requestShard, row }) },
-          source: { open: () => Promise.resolve(request) },
-          decoder: { describeRows: describeRows(piece), describeFailure: () => Promise.resolve("it fails") },
-          contract,
-          kept: "",
-        },
-        onReject: () => undefined,
-        isUnprofiled: true,
-        pieceBytes: memory.pieceBytes,
+      const span = { index: 0, ...piece };
+      const open = openSpan({ contract, span, onFault: (_, fault) => void open.setAside(fault) });
+      const most = Math.min(batchRows, batchLimit.rows, piece.rowEnd);
+      const packer = createPacker({ contract, batchRows: () => most, onFault: (fault) => open.onFault(fault) });
+      const packed: FeatureBatch[] = [];
+      let row = 0;
+      const take = (batch: RecordBatch): void => {
+        const { range } = open.take(batch, { from: 0, to: rowsRead(batch), row });
+        packed.push(...packer.push(batch, range));
+        row += rowsRead(batch);
       };
-      await scorePieces(signal, { log: silentLog, progress: silentProgress, record }, options, pieces());
-      if (scored === undefined) {
-        throw new Error(`no predictions came for ${piece.rowEnd} rows`);
+      if (direct === undefined) {
+        for await (const batch of computed(piece)) {
+          take(batch);
+        }
+      } else {
+        take(direct.batch(piece, { from: 0, to: piece.rowEnd }, new Map()));
       }
-      return scored;
+      const rest = packer.flush();
+      packed.push(...(rest === undefined ? [] : [rest]));
+      const tools: BatchOptions = {
+        ...calling,
+        onDone: (batch, { outputs }) => open.rows.predict(tensorsByName(tensors, outputs), batch),
+        onRow: (at, { message, reason }) => open.rows.refuse(at, message, reason),
+      };
+      const scoring = packed.map((batch) => scoreInto(open, tools, batch));
+      await Promise.allSettled(scoring); // the engine is closed when nothing uses it any more
+      await Promise.all(scoring);
+      await engine.paid?.keep();
+      const rejects = {
+        spans: { locate: (fault: number) => ({ shard: requestShard, row: fault }) },
+        source: { open: () => Promise.resolve(request) },
+        decoder: { describeRows: describeRows(piece), describeFailure: () => Promise.resolve("it fails") },
+        contract,
+        kept: "",
+      };
+      const rows = open.rows.finish(open.keptRows);
+      return {
+        rows: withRowNumbers(rows, () => numbersOf(open, rows)),
+        rejects: await describeFaults(rejects, [...open.faults.values()]),
+      };
     },
     async [Symbol.asyncDispose]() {
       await duckdb?.[Symbol.asyncDispose]();

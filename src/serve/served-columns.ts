@@ -88,29 +88,32 @@ function isServable(type: ColumnType): boolean {
   return type !== "binary" && type !== "interval" && !type.startsWith("time64");
 }
 
+/** A row of a request. */
+export type JsonRow = Readonly<Record<string, unknown>>;
+
 /** @throws RequestError 400 for a needed column that a row lacks, and for a value that is not of its type */
 export function columnsOfRows(
   columns: readonly ServedColumn[],
-  rows: readonly Readonly<Record<string, unknown>>[],
-  wanted: readonly number[],
+  rows: readonly JsonRow[],
+  numbers: readonly number[],
 ): Map<string, Column> {
   return new Map(
     columns.map((column) => {
       const { name, path, type, isNeeded } = column;
-      const values = wanted.map((row) => {
-        const value = valueAtPath(rows[row] ?? {}, path);
+      const values = rows.map((row, index) => {
+        const value = valueAtPath(row, path);
         if (value === undefined && isNeeded) {
-          throw new RequestError(400, `row ${row} has no column \`${name}\`; a missing value is null`);
+          throw new RequestError(400, `row ${numbers[index]} has no column \`${name}\`; a missing value is null`);
         }
         return value ?? null;
       });
       const isCarried = !isNeeded && (!isServable(type) || values.every((value) => value === null));
-      return [name, isCarried ? nullColumn(type, wanted.length) : columnOfValues(column, values)];
+      return [name, isCarried ? nullColumn(type, rows.length) : columnOfValues(column, values)];
     }),
   );
 }
 
-export function valueAtPath(row: Readonly<Record<string, unknown>>, path: readonly string[]): unknown {
+export function valueAtPath(row: JsonRow, path: readonly string[]): unknown {
   return path.reduce<unknown>((holder, field) => {
     const isHolder = typeof holder === "object" && holder !== null && Object.hasOwn(holder, field);
     return isHolder ? (holder as Readonly<Record<string, unknown>>)[field] : holder === null ? null : undefined;
@@ -169,6 +172,11 @@ export function columnOfValues({ name, type }: Pick<NamedColumn, "name" | "type"
 
 /** Puts a value into its place; false: it is not of the type. */
 function put(type: ColumnType, data: Values, row: number, value: unknown): boolean {
+  if (type === "float32" || type === "float64") {
+    const isText = typeof value === "string" && /^(?:NaN|-?Infinity)$/.test(value);
+    data[row] = isText || typeof value === "number" ? Number(value) : 0;
+    return isText || (typeof value === "number" && Number.isFinite(data[row]));
+  }
   if (typeof type === "object") {
     return type.kind === "decimal" && putDecimal(type, data, row, value);
   }
@@ -184,10 +192,6 @@ function put(type: ColumnType, data: Values, row: number, value: unknown): boole
   if (type === "bool") {
     data[row] = value === true ? 1 : 0;
     return typeof value === "boolean";
-  }
-  if (type === "float32" || type === "float64") {
-    data[row] = Number(value);
-    return value === "NaN" || (typeof value === "number" && Number.isFinite(data[row]));
   }
   if (typeof value !== "string") {
     return false;

@@ -44,7 +44,8 @@ describe("a fault of the server that has the model", () => {
     ["a server", passing],
     ["TensorFlow Serving", [{ status: 503 }, { text: "<html>" }], v1],
   ])("%s is asked again after each fault that may pass: every row once", async (_what, faults, of) => {
-    await using job = await servedJob({ ...of, overrides: { ...small, ...reject } });
+    // One request may meet all of the faults, and waits longer after each.
+    await using job = await servedJob({ ...of, overrides: { ...small, ...reject, retry: { max_seconds: 60 } } });
     const left = [...faults, ...faults];
     job.server.misbehave = onRows(() => left.shift());
 
