@@ -28,10 +28,13 @@ const main = "dist/cli/main.js";
 const scoring = "dist/job/threads/scoring-worker.js";
 /** What `run` needs until it knows that there is something to do. */
 const deciding = ["dist/cli/program.js", "dist/cli/commands/run.js"];
+/** What the thread needs that reads from a store. */
+const reading = ["dist/sources/reader-worker.js", "dist/stores/objects/s3.js"];
 const together = {
   common: [[main], [scoring]],
   start: [[main]],
   shared: [deciding, [scoring]],
+  reading: [deciding, reading],
   deciding: [deciding],
   scoring: [[scoring]],
   running: [["dist/run/score-run.js", "dist/job/open-engine.js", "dist/formats/parquet/decoder.js"]],

@@ -170,8 +170,8 @@ export interface SliceUnits {
 }
 
 export interface UnitOptions {
-  /** False: the slice is one of several that one call of `read` would read. */
-  readonly isAlone: boolean;
+  /** Whether one call of `read` would read the slice with many others. */
+  readonly isOneOfMany: boolean;
   /** undefined: the workers score nothing. */
   readonly sharing?: UnitSharing | undefined;
 }

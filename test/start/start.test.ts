@@ -71,6 +71,27 @@ const watch = `
     }
   };`;
 
+/** The files of the bundle that loading one loads, itself among them. */
+function loadedBy(name: string, all = new Set<string>()): Set<string> {
+  if (!all.has(name)) {
+    all.add(name);
+    const requires = readFileSync(join(bundle, name), "latin1").matchAll(/(?<!=>)\brequire\("\.\/([^"]+)"\)/g);
+    for (const [, required = ""] of requires) {
+      loadedBy(required, all);
+    }
+  }
+  return all;
+}
+
+test("no thread loads what the main thread reads specs with, a megabyte of code", () => {
+  const threads = readdirSync(bundle).filter((name) => /^entry-.*-worker\.js$/.test(name));
+  expect(threads).toContain("entry-reader-worker.js");
+  for (const name of [...threads, "chunk-s3.js", "chunk-gcs.js", "chunk-azure.js"]) {
+    expect([...loadedBy(name)], name).not.toContain("chunk-deciding.js");
+  }
+  expect([...loadedBy("chunk-page.js")]).toContain("chunk-deciding.js"); // if one did, it would be seen
+});
+
 test("a run that is complete starts no thread, and loads no native library and no client of HTTP", async () => {
   const preload = join(scratch.path, "watch.cjs");
   const modules = "process.once('exit', () => tell(process.moduleLoadList.join(' ')));";
