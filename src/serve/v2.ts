@@ -14,7 +14,7 @@ import { predictedColumns } from "../models/binding/contract.js";
 import { fieldsOf } from "../base/guards.js";
 import { BrokenTransfer } from "../base/http/http.js";
 import type { Deadline } from "./deadline.js";
-import { RequestError } from "./request-error.js";
+import { RequestError, shownJson } from "./request-error.js";
 import { columnOfValues, type ServedColumn } from "./served-columns.js";
 import type { LoadedModel, ServedRun } from "./served-run.js";
 
@@ -142,7 +142,7 @@ function outputsIn(
   return outputs.map((given) => {
     const { name, parameters } = fieldsOf(given);
     if (typeof name !== "string" || !predicted.some((column) => column.name === name)) {
-      throw new RequestError(400, `${String(name).slice(0, 100)} is no output of the model`);
+      throw new RequestError(400, `${shownJson(name)} is no output of the model`);
     }
     return { name, isBinary: fieldsOf(parameters)["binary_data"] === true };
   });
