@@ -5,8 +5,9 @@ import { memoryBudget } from "../base/memory-budget.js";
 import { sha256Of } from "../base/sha256.js";
 import { lastLink, lastOrNone, linkAfter, linkOf, type LinkedRun, storeLink, type StoredLink } from "../run/chain.js";
 import { replacedBy } from "../run/lifecycle/published-run.js";
+import { compareTargets } from "../run/plan/compare.js";
 import { runIdOf } from "../run/plan/identity.js";
-import type { RunId } from "../run/plan/plan.js";
+import type { PlanTarget, RunId } from "../run/plan/plan.js";
 import type { Ledger } from "../stores/ledger.js";
 import type { RunSink, Sink } from "../targets/target.js";
 import { attemptServices } from "./attempt.js";
@@ -89,6 +90,12 @@ async function runAfter(
   await using sink = await openTarget(own, specPath, attempt);
   const { name, params } = own.spec;
   const whenOver = async (run: RunSink): Promise<void> => {
+    const place = placeElsewhere(run.plan.target, sink.planTarget);
+    if (place !== undefined && !attempt.newRun) {
+      throw new JobError("PLAN_CHANGED", `looking for the run after ${run.plan.runId}: its rows are in ${place}`, {
+        hint: `if another job is called ${name}, too, give this job another name, or each lacks the other's rows; to score all rows into ${sink.target}: run --new-run (and, unless mode is upsert, --allow-duplicates)`,
+      });
+    }
     if (attempt.tidies) {
       await run.finish(); // of an attempt that was killed after it was over
       const { storeDay } = await import("../run/day.js");
@@ -100,6 +107,12 @@ async function runAfter(
     ({ damage }) => damage !== undefined,
   );
   return next instanceof JobError ? undefined : next;
+}
+
+/** undefined: the rows of the runs before are where this one's come. */
+function placeElsewhere(planned: PlanTarget, asked: PlanTarget): string | undefined {
+  const dropped = planned["uuid"] === asked["uuid"] ? undefined : "a table that was dropped";
+  return compareTargets(planned, asked).isElsewhere ? `table ${String(planned["table"])}` : dropped;
 }
 
 /** The run that `--param run` names: it is continued, and never another one begun in its place once it is over. */

@@ -85,7 +85,7 @@ async function startRun(asked: OpenedJob, runId: RunId, held?: RunSink): Promise
   }
 
   const begun = await withInput(opened, async (listing) => {
-    if (input.chain !== undefined && listing.shards.length === 0) {
+    if (input.chain?.to === null && listing.shards.length === 0) {
       return { report: nothingNew(job, sink, reporter) };
     }
     models.prepare();
@@ -99,12 +99,11 @@ async function startRun(asked: OpenedJob, runId: RunId, held?: RunSink): Promise
     return begun.report;
   }
   const { chain } = input;
+  if (chain?.to !== null) {
+    throw new Error("the input lists another range than it was asked for"); // or it would be planned for ever
+  }
   log.info("another attempt has planned which rows this run reads: planning those");
-  return await startRun(
-    { ...opened, input: { ...input, chain: chain === undefined ? chain : { ...chain, ...begun.range } } },
-    runId,
-    held,
-  );
+  return await startRun({ ...opened, input: { ...input, chain: { ...chain, ...begun.range } } }, runId, held);
 }
 
 /** The input of a new run: that of a chain is all rows if its range cannot be read any more. */

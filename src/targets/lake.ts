@@ -131,11 +131,8 @@ export function openLakeSink<State>(options: LakeSinkOptions, format: LakeKind<S
         return await sink.create(plan, insteadOf);
       }
       format.requireWritable(plan, state);
-      await requireExclusive(
-        table,
-        format.files.store,
-        fenceOf(layoutOf(options.folder, plan.runId), () => Promise.resolve()),
-      );
+      const fence = fenceOf(layoutOf(options.folder, plan.runId), () => Promise.resolve());
+      await requireExclusive(table, format.files.store, fence);
       const added = state && format.lastRun(state, name);
       if (added !== undefined && added >= version) {
         throw new JobError(
@@ -149,7 +146,8 @@ export function openLakeSink<State>(options: LakeSinkOptions, format: LakeKind<S
       if (added !== undefined && linkIn(added) === linkIn(version) && mode === "append" && !options.allowDuplicates) {
         throw addedBefore("USAGE", table, plan.runId, runText(name, added));
       }
-      return await sink.create({ ...plan, target: { ...plan.target, ...format.pinned(plan, state) } }, insteadOf);
+      const target = { ...plan.target, ...format.pinned(plan, state), added: added ?? null };
+      return await sink.create({ ...plan, target }, insteadOf);
     },
   };
 }
@@ -198,7 +196,8 @@ async function addRows<State>(
       );
     }
     const isAdded = added !== undefined && linkIn(added) === linkIn(version);
-    if (isAdded && (mode === "append" ? !allowDuplicates : added > version)) {
+    const mayStay = allowDuplicates || added === plan.target["added"]; // its plan has admitted them
+    if (isAdded && (mode === "append" ? !mayStay : added > version)) {
       throw addedBefore("PLAN_CHANGED", table, plan.runId, runText(name, added));
     }
     format.requireWritable(plan, state);

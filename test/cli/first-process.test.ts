@@ -1,27 +1,16 @@
 import { spawn, spawnSync } from "node:child_process";
 import { once } from "node:events";
-import { readFile } from "node:fs/promises";
 import { createServer, type Socket } from "node:net";
 import { join } from "node:path";
 import { text } from "node:stream/consumers";
 import { describe, expect, test } from "vitest";
 import { projectFolder } from "../support/cli.js";
 import { scratchFolder, writeSpec } from "../support/job.js";
-import { until } from "../support/waiting.js";
+import { firstBelow, until } from "../support/waiting.js";
 import { fixtureNamed } from "../support/world.js";
 
 /** Makes a process the first of its namespace, as a container without an init does. */
 const mayUnshare = spawnSync("unshare", ["--pid", "--fork", "true"]).status === 0;
-
-/** The process that `unshare` made: the first one of its namespace. */
-async function firstBelow(pid: number): Promise<number> {
-  let found = "";
-  await until(async () => {
-    found = (await readFile(`/proc/${pid}/task/${pid}/children`, "utf8")).trim();
-    return found !== "";
-  });
-  return Number(found);
-}
 
 /** Runs the built command as a first process and signals it while it waits for a database that never answers. */
 async function stopWhileWaiting(command: string, signal: NodeJS.Signals): Promise<{ code: number; stderr: string }> {

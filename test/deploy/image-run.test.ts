@@ -8,7 +8,7 @@ import { cacheFolder } from "../support/build-once.mjs";
 import { projectFolder } from "../support/cli.js";
 import { scratchFolder } from "../support/job.js";
 import { query } from "../support/parquet.js";
-import { until } from "../support/waiting.js";
+import { firstBelow } from "../support/waiting.js";
 
 const built = process.env["INFER_BATCH_IMAGE"] ?? cacheFolder("image");
 const missing = !existsSync(join(built, "complete"))
@@ -162,13 +162,3 @@ describe.skipIf(missing !== undefined)(`the image${missing === undefined ? "" : 
     expect(performance.now() - stopped).toBeLessThan(20_000); // it is 5 s where nothing else is at work
   });
 });
-
-/** The process that `unshare` made: the first one of its namespace. */
-async function firstBelow(pid: number): Promise<number> {
-  let found = "";
-  await until(async () => {
-    found = (await readFile(`/proc/${pid}/task/${pid}/children`, "utf8")).trim();
-    return found !== "";
-  });
-  return Number(found);
-}

@@ -2,6 +2,8 @@ import { rename } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { expectEnd, runHere } from "../support/cli.js";
+import { growingLake, missing } from "../support/lake-writers.js";
+import { writeLakeJob } from "../support/lakes.js";
 import { scratch } from "../support/job.js";
 import { fewRows, heldNight, nightlyJob } from "../support/nights.js";
 import { writePgSpec } from "../support/pg-job.js";
@@ -50,6 +52,27 @@ postgres.describe("two jobs of one name for different tables", () => {
       expect((await runHere([command, other])).code, command).toBe(0);
     }
   });
+
+  test.skipIf(missing !== undefined)(
+    "a chain of runs is that of one table, or each would lack the other's",
+    async () => {
+      await using database = await postgres.server().createDatabase();
+      const lake = await growingLake("delta", scratch.path);
+      const run = async (table: string, ...options: readonly string[]): ReturnType<typeof runHere> => {
+        const more = { output: { columns: ["id"], postgres: { url: database.url, table } } };
+        const job = { table: lake.table, columns: ["x", "id"], input: { since: "last_run" }, more };
+        return await runHere(["run", await writeLakeJob(scratch.path, job), "--quiet", ...options]);
+      };
+      await lake.act("append 0 100");
+      await expectEnd(run("one"), 0);
+      await lake.act("append 100 50");
+      await expectEnd(run("other"), 66, "public.one", "another name", "--new-run");
+      await expectEnd(run("one"), 0);
+      expect(await database.query("SELECT count(*)::int4 AS rows FROM one")).toEqual([{ rows: 150 }]);
+      await expectEnd(run("other", "--new-run", "--allow-duplicates"), 0); // all rows, and the chain goes on there
+      expect(await database.query("SELECT count(*)::int4 AS rows FROM other")).toEqual([{ rows: 150 }]);
+    },
+  );
 
   test("status and run do not offer to finish the other job's run", async () => {
     await using database = await postgres.server().createDatabase();

@@ -226,6 +226,13 @@ describe.skipIf(missing !== undefined)(`runs with input.since${skipped}`, () => 
     expect(await runJob(slow)).toMatchObject({ rowsPlanned: 100 });
     expect(await run(spec)).toMatchObject({ code: 0, status: "complete" });
     expect(await ids()).toEqual(range(0, 150));
+
+    await lake.act("append 150 50");
+    const next = await ofNextRun(await readSpec(spec, { param: [] }), spec, looking);
+    const newest = await source.list([lake.table], { changes: { from: null, to: null, onRewrite: "fail" } });
+    const to = `0${newest.changes?.to}`; // the same version, in other words
+    await next.chain?.claim(to, { at: "2026-11-30T00:00:00Z", writer: "killed before its plan" });
+    expect(await run(spec), "not planned for ever").toMatchObject({ code: 1 });
   });
 
   test("a range that is gone is stored again, and one of another table is not planned", async () => {

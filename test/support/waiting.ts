@@ -37,3 +37,13 @@ export async function isStopped(child: { readonly pid?: number | undefined } | u
   const status = await readFile(`/proc/${child?.pid}/stat`, "utf8").catch(() => ""); // it may have ended
   return / T /.test(status.slice(status.lastIndexOf(")")));
 }
+
+/** The process that `unshare` made: the first one of its namespace. */
+export async function firstBelow(pid: number): Promise<number> {
+  let found = "";
+  await until(async () => {
+    found = (await readFile(`/proc/${pid}/task/${pid}/children`, "utf8")).trim();
+    return found !== "";
+  });
+  return Number(found);
+}

@@ -116,20 +116,21 @@ async function pin(options: TopicOptions, { table, changes }: WantedInput): Prom
   }
   const [earliest, stable] = await Promise.all([cluster.offsets("earliest", facts), cluster.offsets("stable", facts)]);
   const [start, end] = [positionIn(changes?.from), positionIn(changes?.to)];
-  const isNew = start !== undefined && start.id !== facts.id;
-  if (isNew && changes?.onRewrite !== "new_files") {
-    throw rewritten(topic, `it was deleted and made anew after the last run: its id is ${facts.id}, not ${start.id}`);
-  }
   const readsOn = changes?.onRewrite === "new_files";
+  const isNew = start !== undefined && start.id !== facts.id;
+  if ((isNew && !readsOn) || (end !== undefined && end.id !== facts.id)) {
+    throw rewritten(topic, `it was deleted and made anew: its id is ${facts.id}, not ${(end ?? start)?.id}`);
+  }
   const ends = Object.entries((isNew ? undefined : start?.offsets) ?? {});
   // The broker that was asked may not know of the newest partitions yet, which the last run has read.
   const partitions: Record<string, PinnedPartition> = Object.fromEntries(
     ends.map(([partition, [offset, epoch]]) => [partition, { from: offset, to: offset, epoch }]),
   );
-  for (const [partition, { offset: first }] of earliest) {
+  for (const partition of end === undefined ? earliest.keys() : Object.keys(end.offsets).map(Number)) {
+    const { offset: first } = earliest.get(partition) ?? { offset: 0 };
     const now = stable.get(partition) ?? { offset: first, epoch: -1 };
-    const last = end?.offsets[partition] ?? [end === undefined ? now.offset : first, now.epoch];
-    const { from, epoch } = partitions[partition] ?? { from: first, epoch: now.epoch };
+    const isLater = start !== undefined && !isNew; // its first offset was 0 after the last run
+    const { from, epoch } = partitions[partition] ?? { from: isLater ? 0 : first, epoch: now.epoch };
     if (from < first && !readsOn) {
       const lost = `the records of ${first - from} offsets, from ${from} on, were removed from partition ${partition} before a run has read them`;
       throw rewritten(topic, lost);
@@ -139,7 +140,15 @@ async function pin(options: TopicOptions, { table, changes }: WantedInput): Prom
       throw rewritten(topic, cut.found);
     }
     const begin = Math.max(cut?.end ?? from, first);
-    partitions[partition] = { from: begin, to: Math.max(begin, last[0]), epoch: last[1] };
+    const [to, endEpoch] = end?.offsets[partition] ?? [Math.max(begin, now.offset), now.epoch];
+    const endCut = end && (await cutOf(cluster, partition, { to, epoch: endEpoch }));
+    if (endCut !== undefined) {
+      throw rewritten(topic, endCut.found); // no run could be planned up to there
+    }
+    partitions[partition] = { from: Math.min(begin, to), to, epoch: endEpoch };
+  }
+  if (end !== undefined && Object.values(partitions).every(({ from, to }) => from === to)) {
+    throw rewritten(topic, "all records that this run was to read were removed before it has read them");
   }
   return { id: facts.id, bytes: await recordBytes(options, partitions), partitions };
 }

@@ -8,6 +8,7 @@ import { scratch } from "../../support/job.js";
 import { batch } from "../../support/record-batches.js";
 
 interface Partition {
+  readonly topic?: string;
   readonly first?: number;
   readonly stable: number;
   readonly epoch?: number;
@@ -24,7 +25,7 @@ function sourceOf(partitions: readonly Partition[], records?: (partition: number
   const cluster: Cluster = {
     topic: () =>
       Promise.resolve({
-        id: "id",
+        id: partitions[0]?.topic ?? "id",
         partitions: new Map(partitions.map((_, index) => [index, { leader: 1, epoch: 0 }])),
       }),
     offsets: (at) => told(({ first = 0, stable }) => (at === "earliest" ? first : stable)),
@@ -64,6 +65,30 @@ describe("a run after another one of a topic", () => {
     expect(rangesOf(behind)).toEqual(["0/10-15"]);
     const last = await since(sourceOf([{ stable: 15 }, { stable: 25 }]), behind.changes?.to ?? "");
     expect(rangesOf(last)).toEqual(["1/20-25"]);
+  });
+
+  test("fails where records of a partition that came since were removed before they were read", async () => {
+    const first = (await since(sourceOf([{ stable: 10 }]), null)).changes?.to ?? "";
+    const topic = sourceOf([{ stable: 10 }, { first: 5, stable: 20 }]);
+    const message: unknown = expect.stringContaining("5 offsets, from 0 on, were removed from partition 1");
+    await expect(since(topic, first)).rejects.toMatchObject({ code: "INPUT_REWRITTEN", message });
+    expect(rangesOf(await since(topic, first, "new_files"))).toEqual(["1/5-20"]);
+  });
+
+  test("has the range that another attempt has stored, whatever came and went since", async () => {
+    const from = (await since(sourceOf([{ stable: 10 }]), null)).changes?.to ?? "";
+    const to = (await since(sourceOf([{ stable: 20 }, { stable: 30 }]), from)).changes?.to ?? "";
+    const listed = async (topic: readonly Partition[]): Promise<unknown> => {
+      const listing = await sourceOf(topic).list(["kafka:t"], { changes: { from, to, onRewrite: "new_files" } });
+      return [listing.changes?.to === to, ...rangesOf(listing)];
+    };
+    const left = (...firsts: number[]): Partition[] => firsts.map((first) => ({ first, stable: 40 }));
+    expect(await listed(left(0, 0, 0))).toEqual([true, "0/10-20", "1/0-30"]);
+    expect(await listed(left(22, 28))).toEqual([true, "1/28-30"]);
+    const gone = { code: "INPUT_REWRITTEN" };
+    await expect(listed(left(25, 35))).rejects.toMatchObject(gone);
+    await expect(listed([{ stable: 40, epoch: 1, ends: { 0: 15 } }, ...left(0)])).rejects.toMatchObject(gone);
+    await expect(listed([{ stable: 40, topic: "anew" }, ...left(0)])).rejects.toMatchObject(gone);
   });
 
   test("compares the end of the epoch in which the last stable offset was told", async () => {

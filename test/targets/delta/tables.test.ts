@@ -190,7 +190,7 @@ describe("a Delta table as the target", () => {
     expect(await readdir(join(table(), "_delta_log"))).toHaveLength(1);
   });
 
-  test("refuses to score a run anew of which it has the rows", async () => {
+  test("refuses to score a run anew of which it has the rows, unless that was allowed when the run was planned", async () => {
     const spec = await writeJob();
     await expectEnd(run(spec), 0);
     await expectEnd(run(spec, "--new-run"), 64, "it has the rows of run scores-", "--allow-duplicates");
@@ -198,7 +198,9 @@ describe("a Delta table as the target", () => {
     await rm(join(table(), "_infer-batch"), { recursive: true });
     await expectEnd(run(spec), 66, "what is known of it is gone", "restore");
     await cp(join(scratch.path, "kept"), join(table(), "_infer-batch"), { recursive: true });
-    await expectEnd(run(spec, "--new-run", "--allow-duplicates"), 0);
+    const held = await writeJob({}, { checks: { sql: { many: "count(*) > 1000" } } });
+    await expectEnd(run(held, "--new-run", "--allow-duplicates"), 67);
+    await expectEnd(runCommand(["approve", held, "--reason", "fine"]), 0); // its plan has admitted the rows that are there
     expect(await rowsOfDelta(table())).toHaveLength(884);
   });
 

@@ -1,4 +1,4 @@
-import { access, cp, readdir, rm, writeFile } from "node:fs/promises";
+import { access, cp, readdir, rm } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
 import { expectEnd, projectFolder, runCommand } from "../../support/cli.js";
@@ -145,21 +145,6 @@ describe.skipIf(icebergMissing !== undefined)(
       expect(await rowCount(table)).toBe(442);
     });
 
-    test("hides a held run, has it when it is approved, and never if it is discarded", async () => {
-      const table = newName();
-      const spec = await writeJob(table, {}, held);
-      await expectEnd(run(spec), 67);
-      expect(await pyiceberg().read(table)).toMatchObject({ rows: [], operations: [] });
-      await pyiceberg().append(table, [{ id: 1000, score: 1 }]);
-      await expectEnd(command("approve", spec, "--reason", "fine"), 0);
-      expect(await rowCount(table)).toBe(443);
-      await expectEnd(run(spec, "--param", "ds=2026-11-21"), 67);
-      await expectEnd(command("discard", spec, "--param", "ds=2026-11-21", "--reason", "bad"), 0);
-      expect(await rowCount(table)).toBe(443);
-      const left = await readdir(await recordsOf(table, "2026-11-21"), { recursive: true });
-      expect(left.filter((name) => /parquet|staged/.test(name))).toEqual([]);
-    });
-
     test("has the rows of the first model alone where a challenger scores them, too", async () => {
       const table = newName();
       const path = join(projectFolder, "fixtures/models", fixture.model);
@@ -168,18 +153,6 @@ describe.skipIf(icebergMissing !== undefined)(
       expect(await rowCount(table)).toBe(442);
       const below = await readdir(join(await recordsOf(table), "_challenger"));
       expect(below.filter((name) => name.startsWith("part-"))).toHaveLength(5);
-    });
-
-    test("keeps its rows when the records of a run are pruned, and erases none", async () => {
-      const table = newName();
-      const spec = await writeJob(table);
-      await expectEnd(run(spec), 0);
-      const keys = join(scratch.path, "keys.txt");
-      await writeFile(keys, "1\n");
-      await expectEnd(command("erase", spec, "--keys", keys, "--key", "id"), 64, "DELETE FROM");
-      await expectEnd(run(spec, "--param", "ds=2026-11-21"), 0);
-      await expectEnd(command("prune", spec, "--keep", "1"), 0);
-      expect(await rowCount(table)).toBe(884);
     });
 
     test.each<[string, TableShape, string]>([
@@ -272,6 +245,23 @@ describe.skipIf(icebergMissing !== undefined)(
         expect((await expectEnd(run(spec), 0)).stdout).toContain("already complete");
       },
     );
+
+    test("has no run of a chain whose rows went when it was dropped, until all rows come again", async () => {
+      const [from, table] = [newName(), newName()];
+      const given = { catalog: { url: catalog().url, warehouse: "tests", token: "${CATALOG_TOKEN}" } };
+      await pyiceberg().make(from, { columns: usual.toSpliced(1, 1, ["x", "double", false]) });
+      const more = { output: { columns: ["id"], iceberg: { table, ...given } } };
+      const input = { since: "last_run", ...given };
+      const spec = await writeLakeJob(scratch.path, { table: from, columns: ["x"], input, more });
+      await pyiceberg().append(from, [{ id: 1, x: 1 }]);
+      await expectEnd(run(spec), 0);
+      await pyiceberg().drop(table);
+      await pyiceberg().make(table, { columns: usual.toSpliced(1, 1, ["score", "double", false]) });
+      await pyiceberg().append(from, [{ id: 2, x: 2 }]);
+      await expectEnd(run(spec), 66, "dropped", "--new-run");
+      await expectEnd(run(spec, "--new-run", "--allow-duplicates"), 0);
+      expect((await pyiceberg().read(table)).rows).toHaveLength(2);
+    });
 
     describe("with mode replace", () => {
       const replacing = { mode: "replace", partition: { ds: "${ds}" } };

@@ -24,18 +24,12 @@ const runWithoutRows = { ...s3Plan(2), input: { ...s3Plan(2).input, rows: 0, sha
 const copyOf = (number: number): RegExp => new RegExp(`^PUT .*part-00001\\.[^/]*-r${number}\\.parquet`);
 const removalOfFirst = /^DELETE .*part-00001\.[^/-]*-[0-9a-f]+\.parquet/;
 
-interface Stop {
-  reached(): number;
-  twist(request: string): Twist | undefined;
-  go(): void;
-}
-
-function stopAt(pattern: RegExp): Stop {
+function stopAt(pattern: RegExp) {
   const { promise, resolve } = latch<undefined>();
   let reached = 0;
   return {
     reached: () => reached,
-    twist(request) {
+    twist(request: string): Twist | undefined {
       if (!pattern.test(request)) {
         return undefined;
       }
