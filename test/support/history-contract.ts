@@ -1,6 +1,6 @@
 import { describe, expect } from "vitest";
 import { numberedRunId } from "#src/run/plan/identity.js";
-import type { Plan } from "#src/run/plan/plan.js";
+import type { Plan, RunId } from "#src/run/plan/plan.js";
 import { latestFirst, type RecordedRun, type RecordedSpending } from "#src/run/lifecycle/recorded-run.js";
 import type { Sink } from "#src/targets/target.js";
 import { JobError } from "#src/base/errors.js";
