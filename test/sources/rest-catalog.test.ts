@@ -198,10 +198,7 @@ test.each<[string, string, Answer, CatalogLogin, RegExp]>([
   ["no uuid", "/v1/namespaces/db/tables/t?", json({ ...table, metadata: {} }), none, /metadata\.table-uuid/],
 ])("%s ends with 64", async (_, path, answer, login, message) => {
   answers[path] = [answer];
-  await expect(load(login)).rejects.toMatchObject({
-    exitCode: 64,
-    message: expect.stringMatching(message) as string,
-  });
+  await expect(load(login)).rejects.toMatchObject({ exitCode: 64, message: expect.stringMatching(message) as string });
 });
 
 test("neither a redirect nor the configuration leads to another host; within the host a redirect is followed", async () => {

@@ -192,10 +192,7 @@ describe.skipIf(missing !== undefined)(`publish.redis${skipped}`, () => {
 
   test("a server that is away is 75, and the same command needs neither model nor input then", async () => {
     await using own = await startRedis();
-    const job = await ownJob(scratch.path, "diabetes-mlp", {
-      ...redisOf(own.url),
-      retry: { max_seconds: 0 },
-    });
+    const job = await ownJob(scratch.path, "diabetes-mlp", { ...redisOf(own.url), retry: { max_seconds: 0 } });
     await own.kill();
     const run = (): Promise<CliResult> => runCli(["run", job.spec, "--json"]);
     const failed = await expectEnd(

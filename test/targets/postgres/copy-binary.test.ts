@@ -210,10 +210,7 @@ postgres.describe("rows in COPY's binary format", () => {
         const limit = 10n ** BigInt(precision) - 1n;
         const values = fc.array(
           fc.oneof(fc.bigInt({ min: -limit, max: limit }), fc.bigInt({ min: -9999n, max: 9999n })),
-          {
-            minLength: 1,
-            maxLength: 50,
-          },
+          { minLength: 1, maxLength: 50 },
         );
         return fc.tuple(fc.constant({ precision, scale, limit }), values);
       });

@@ -66,9 +66,7 @@ const failures: readonly [string, number, (disk: LossyDisk, root: string, at: nu
 
 test.each(failures)(
   "a power failure that %s at any call leaves the old rows, the new ones or no _SUCCESS",
-  {
-    timeout: 600_000,
-  },
+  { timeout: 600_000 },
   async (_, ofSwap, goOn) => {
     const found = await atMoments(ofSwap, async (root, at) => {
       const disk = lossyDisk(root);

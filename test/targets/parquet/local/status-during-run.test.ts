@@ -20,11 +20,7 @@ async function lookOn(root: string, after: (at: number) => Promise<void>): Promi
     return undefined;
   }
   const run = await sink.open(stored);
-  return {
-    runId: stored.plan.runId,
-    finished: run.state.kind === "published",
-    committed: run.spans.size,
-  };
+  return { runId: stored.plan.runId, finished: run.state.kind === "published", committed: run.spans.size };
 }
 
 /** A second run with all its parts staged, over a finished first one. */

@@ -155,10 +155,7 @@ s3.describe("a late attempt in S3, after a later run was opened", () => {
   const moments = [
     { what: "parts gone that it copies, and the error says why", request: /^PUT .*part-00001\.[^/]*-r2\.parquet/ },
     { what: "a later run's _SUCCESS where its predecessor's was, and leaves it", request: /^DELETE .*_SUCCESS/ },
-    {
-      what: "parts gone that it looks for, and the error says why",
-      request: /^HEAD .*part-00001\.[^/]*-r2\.parquet/,
-    },
+    { what: "parts gone that it looks for, and the error says why", request: /^HEAD .*part-00001\.[^/]*-r2\.parquet/ },
   ];
 
   test.each(firstOf(moments))("a late attempt finds $what", async ({ request }) => {
