@@ -7,7 +7,7 @@ import { lastLink, lastOrNone, linkAfter, linkOf, type LinkedRun, storeLink, typ
 import { replacedBy } from "../run/lifecycle/published-run.js";
 import { compareTargets } from "../run/plan/compare.js";
 import { runIdOf } from "../run/plan/identity.js";
-import type { PlanTarget } from "../run/plan/plan.js";
+import type { PlanTarget, RunId } from "../run/plan/plan.js";
 import type { Ledger } from "../stores/ledger.js";
 import type { RunSink, Sink } from "../targets/target.js";
 import { attemptServices } from "./attempt.js";
@@ -149,27 +149,24 @@ function runOf(loaded: LoadedSpec, specPath: string, attempt: ChainAttempt, link
       whole,
     };
   };
+  const atChain = async <T>(work: (ledger: Ledger, chain: RunId) => Promise<T>): Promise<T> => {
+    await using sink = await openTarget(wholeOf(loaded), specPath, attempt);
+    return await work(sink.ledger, idOf(loaded));
+  };
   const readDay: ChainPosition["readDay"] = async (planned, own) => {
     const days = await import("../run/day.js");
-    await using sink = await openTarget(wholeOf(loaded), specPath, attempt);
-    return await days.readDay(sink.ledger, idOf(loaded), planned, own);
+    return await atChain((ledger, chain) => days.readDay(ledger, chain, planned, own));
   };
   return {
     loaded: loaded.chain?.run === run ? loaded : specOfRun(loaded, run),
     chain: {
       from,
       to,
-      async claim(upTo, by) {
-        await using sink = await openTarget(wholeOf(loaded), specPath, attempt);
-        return await storeLink(sink.ledger, idOf(loaded), { run, from, to: upTo }, by);
-      },
+      claim: (upTo, by) => atChain((ledger, chain) => storeLink(ledger, chain, { run, from, to: upTo }, by)),
       async planDay(at) {
-        if (from === null) {
-          return undefined;
-        }
         const days = await import("../run/day.js");
-        await using sink = await openTarget(wholeOf(loaded), specPath, attempt);
-        return await days.planDay(sink.ledger, idOf(loaded), { run, at });
+        const planned = { run, at, timeZone: loaded.spec.timezone };
+        return from === null ? undefined : await atChain((ledger, chain) => days.planDay(ledger, chain, planned));
       },
       readDay,
       whole,
@@ -220,7 +217,7 @@ function wholeOf(loaded: LoadedSpec): LoadedSpec {
   return loaded.chain?.whole ?? loaded;
 }
 
-function idOf({ spec: { name, params } }: LoadedSpec): ReturnType<typeof runIdOf> {
+function idOf({ spec: { name, params } }: LoadedSpec): RunId {
   const { [runParam]: _, ...own } = params;
   return runIdOf(name, own, sha256Of);
 }

@@ -26,7 +26,7 @@ export function deadlineNear(nowMs: number, { time, timeZone }: TimeOfDay): numb
 }
 
 /** Returns the local date and time of an instant, in milliseconds as if they were UTC. */
-function localMs(ms: number, timeZone: string): number {
+export function localMs(ms: number, timeZone: string): number {
   const format = new Intl.DateTimeFormat("en-US", {
     timeZone,
     hourCycle: "h23",

@@ -1,10 +1,19 @@
 import { z } from "../base/zod.js";
+import { orError } from "../base/errors.js";
 import { mapBounded } from "../base/promises.js";
 import { comparedNights } from "../checks/check.js";
 import { type ComparedDay, type DaySigns, signsIn } from "../checks/checks.js";
 import { addProfiles } from "../checks/profile/profile.js";
 import type { RunProfile } from "../checks/profile/run-profile.js";
-import { decisionDocument, type Ledger, noteDocument, verdictDocument } from "../stores/ledger.js";
+import {
+  decisionDocument,
+  type Ledger,
+  noteDocument,
+  packText,
+  unpackText,
+  verdictDocument,
+} from "../stores/ledger.js";
+import { instantOf, localMs } from "../report/calls.js";
 import type { RunSink } from "../targets/target.js";
 import { linkOf, type StoredLink } from "./chain.js";
 import { readsAtOnce } from "./checks.js";
@@ -27,9 +36,7 @@ import type { PlannedDay, RunId } from "./plan/plan.js";
  * A run that is not normal, has no checks or reads all rows ends the sum. What comes after it begins another one, and sums are
  * compared that begin at about the same time of the day.
  */
-interface DaySoFar {
-  /** When the run was planned before the first one of the sum. */
-  readonly since: string;
+interface DaySoFar extends Pick<PlannedDay, "beginsMs"> {
   /** null: the sum ends, and no run is compared with it. */
   readonly profile: RunProfile | null;
   readonly signs: DaySigns;
@@ -40,7 +47,8 @@ interface DaySoFar {
 const dayNote = noteDocument("day");
 
 const noted = z.object({
-  since: z.string(),
+  beginsMs: z.number(),
+  /** As packed text. */
   profile: z.string().nullable(),
   signs: z.record(z.string(), z.number()),
   staged: z.boolean(),
@@ -49,10 +57,13 @@ const noted = z.object({
 async function dayOf(ledger: Ledger, chain: RunId, run: number): Promise<DaySoFar | undefined> {
   const note = await ledger.read(numberedRunId(chain, run), dayNote);
   const { data } = noted.safeParse(parseJson(note?.text ?? ""));
-  return data && { ...data, profile: parseRunProfile(data.profile ?? "") ?? null };
+  return data && { ...data, profile: parseRunProfile(unpackText(data.profile ?? "")) ?? null };
 }
 
-/** Stores what the runs of a day have read up to a published run, unless that is stored. @param decisions has the run's own */
+/**
+ * Stores what the runs of a day have read up to a published run, unless that is stored, and removes the notes that no later
+ * run is compared with. @param decisions has the run's own
+ */
 export async function storeDay(
   ledger: Ledger,
   chain: RunId,
@@ -69,9 +80,32 @@ export async function storeDay(
   const profile = own === undefined ? null : runProfileText((await addedTo(ledger, chain, day, own)).run);
   const verdict = await decisions.read(plan.runId, verdictDocument);
   const signs = verdict === undefined ? {} : signsIn(verdict.verdict);
-  const note = { since: day?.since ?? at, profile, signs, staged: plan.staged } satisfies z.infer<typeof noted>;
+  const note = {
+    beginsMs: day?.beginsMs ?? 0,
+    profile: profile && packText(profile),
+    signs,
+    staged: plan.staged,
+  } satisfies z.infer<typeof noted>;
   const text = JSON.stringify(note);
+
+  // Before the note is there: an attempt that is killed meanwhile is followed by one that removes them.
+  await removeOld(ledger, chain, plan.checks?.day?.before ?? Math.max(1, number - 1), number);
   await ledger.create(numberedRunId(chain, number), dayNote, { at, writer: run.planId, text });
+}
+
+/** Days of which notes stay. No run is compared with one that was planned longer before it, also over changes of the clock. */
+const notedDays = comparedNights + 2;
+
+/** Removes the notes that became old between two runs. Those that this user may not remove stay. */
+async function removeOld(ledger: Ledger, chain: RunId, before: number, run: number): Promise<void> {
+  const timeOf = timesOf(ledger, chain);
+  const oldAt = async (time: number): Promise<number> => await runNearest(timeOf, run, time - notedDays * dayMs);
+  const [from, to] = [await oldAt(await timeOf(before)), await oldAt(await timeOf(run))];
+  const old = Array.from({ length: to - from }, (_, index) => numberedRunId(chain, from + index));
+  await orError(
+    () => mapBounded(old, readsAtOnce, (runId) => ledger.remove(runId, dayNote)),
+    ({ code }) => code === "PERMISSION",
+  );
 }
 
 async function addedTo(
@@ -94,7 +128,7 @@ const dayMs = 86_400_000;
 export async function planDay(
   ledger: Ledger,
   chain: RunId,
-  { run, at }: { readonly run: number; readonly at: Date },
+  { run, at, timeZone }: { readonly run: number; readonly at: Date; readonly timeZone: string },
 ): Promise<PlannedDay | undefined> {
   let last = run;
   let known: DaySoFar | undefined;
@@ -106,25 +140,31 @@ export async function planDay(
     return undefined;
   }
 
-  const times = new Map<number, Promise<number>>();
-  const timeOf = async (link: number): Promise<number> => {
-    const time = times.get(link) ?? linkOf(ledger, chain, link).then((stored) => Date.parse(stored?.at ?? ""));
-    times.set(link, time);
-    return await time;
-  };
-  const date = dateOf(at.getTime());
+  const timeOf = timesOf(ledger, chain);
+  const now = localMs(at.getTime(), timeZone);
+  const date = dateOf(now);
   const isOfDay = known.profile?.date === date;
-  const since = isOfDay ? known.since : new Date(await timeOf(last)).toISOString();
-  const days = Array.from({ length: comparedNights }, (_, index) => at.getTime() - (comparedNights - index) * dayMs);
-  const earlier = await mapBounded(isOfDay && known.profile?.isApproved ? [] : days, readsAtOnce, async (time) => {
-    const nearest = await runNearest(timeOf, last, time);
-    return dateOf(await timeOf(nearest)) === dateOf(time) ? [nearest] : [];
+  const beginsMs = isOfDay ? known.beginsMs : localMs(await timeOf(last), timeZone) - Date.parse(date);
+  const days = Array.from({ length: comparedNights }, (_, index) => now - (comparedNights - index) * dayMs);
+  const earlier = await mapBounded(isOfDay && known.profile?.isApproved ? [] : days, readsAtOnce, async (local) => {
+    const nearest = await runNearest(timeOf, last, instantOf(local, timeZone));
+    return dateOf(localMs(await timeOf(nearest), timeZone)) === dateOf(local) ? [nearest] : [];
   });
-  return { date, since, before: last, earlier: earlier.flat() };
+  return { date, beginsMs, before: last, earlier: earlier.flat() };
 }
 
-function dateOf(timeMs: number): string {
-  return new Date(timeMs).toISOString().slice(0, "2026-11-23".length);
+/** Reads when runs were planned, each once. */
+function timesOf(ledger: Ledger, chain: RunId): (run: number) => Promise<number> {
+  const times = new Map<number, Promise<number>>();
+  return async (run) => {
+    const time = times.get(run) ?? linkOf(ledger, chain, run).then((stored) => Date.parse(stored?.at ?? ""));
+    times.set(run, time);
+    return await time;
+  };
+}
+
+function dateOf(local: number): string {
+  return new Date(local).toISOString().slice(0, "2026-11-23".length);
 }
 
 /** The run that was planned nearest to a time. Most follow each other in about equal steps, which a pause interrupts. */
@@ -146,10 +186,6 @@ async function runNearest(timeOf: (run: number) => Promise<number>, last: number
 /** How much earlier or later in its day a sum may begin than one that it is compared with. */
 const mostApartMs = 3_600_000;
 
-function begins({ since, date }: Pick<PlannedDay, "since" | "date">): number {
-  return Date.parse(since) - Date.parse(date);
-}
-
 export async function readDay(ledger: Ledger, chain: RunId, day: PlannedDay, own: RunProfile): Promise<ComparedDay> {
   const days = await mapBounded(
     day.earlier,
@@ -161,8 +197,8 @@ export async function readDay(ledger: Ledger, chain: RunId, day: PlannedDay, own
     if (known === undefined || known.profile === null) {
       return [];
     }
-    const { since, profile, signs, staged } = known;
-    const isLike = Math.abs(begins({ since, date: profile.date }) - begins(day)) <= mostApartMs;
+    const { beginsMs, profile, signs, staged } = known;
+    const isLike = Math.abs(beginsMs - day.beginsMs) <= mostApartMs;
     // What was suspicious and has passed would hide the same fault of the next day. Where nothing is held, nobody approves.
     const isNormal = !staged || profile.isApproved === true || Object.keys(signs).length === 0;
     return isLike && isNormal ? [profile] : [];

@@ -1,3 +1,4 @@
+import { deflateRawSync, inflateRawSync } from "node:zlib";
 import { numberedRunId, splitRunId } from "../run/plan/identity.js";
 import type { Plan, RunId } from "../run/plan/plan.js";
 import { type AttemptNotes, type RecordedSpending, parseNotes, parseSpending } from "../run/lifecycle/recorded-run.js";
@@ -40,6 +41,8 @@ export interface Ledger {
     next: (known: T | undefined) => T | undefined,
     stop?: AbortSignal,
   ): Promise<void>;
+  /** Removes a note. Safe to repeat. @throws JobError PERMISSION where this user may not */
+  remove(runId: RunId, note: DocumentKind<Note>): Promise<void>;
 }
 
 export interface PlannedRun {
@@ -95,6 +98,20 @@ export function noteDocument(name: RunNote): DocumentKind<Note> {
   // A note that cannot be read is there anyway.
   const unreadable = { at: new Date(0).toISOString(), writer: "", text: "" };
   return { name, parse: (json) => noteSchema.safeParse(json).data ?? unreadable };
+}
+
+/** A long text as a note has it: of a profile, a third of its bytes. */
+export function packText(text: string): string {
+  return deflateRawSync(text).toString("base64");
+}
+
+/** Reads what `packText` made; empty where it is damaged. */
+export function unpackText(packed: string): string {
+  try {
+    return inflateRawSync(Buffer.from(packed, "base64")).toString();
+  } catch {
+    return "";
+  }
 }
 
 /** An answer that was paid for, kept before the span of its row is committed. */

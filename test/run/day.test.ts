@@ -2,6 +2,7 @@ import { expect, test } from "vitest";
 import { type ComparedDay, earlierThan, judge, judgeDay } from "#src/checks/checks.js";
 import { defaultLimits, type Verdict } from "#src/checks/check.js";
 import { noRows } from "#src/checks/profile/profile.js";
+import { JobError } from "#src/base/errors.js";
 import { storeLink } from "#src/run/chain.js";
 import { planDay, readDay, storeDay } from "#src/run/day.js";
 import { byChecks, type Decision } from "#src/run/lifecycle/lifecycle.js";
@@ -9,26 +10,13 @@ import { runProfileOf } from "#src/run/lifecycle/profile-text.js";
 import type { Plan, RunId } from "#src/run/plan/plan.js";
 import type { Ledger } from "#src/stores/ledger.js";
 import type { RunSink } from "#src/targets/target.js";
+import { memoryLedger } from "../support/memory-target.js";
 import { numbersProfile } from "../support/run-profiles.js";
 
 /** A chain whose runs are judged, and published or not, without rows that are scored. */
-function chainOfRuns() {
+function chainOfRuns(timeZone = "UTC") {
   const chain = "hourly-0123456789ab" as RunId;
-  const documents = new Map<string, unknown>();
-  const counted = { reads: 0 };
-  const ledger: Ledger = {
-    read(runId, { name, parse }) {
-      counted.reads += 1;
-      const stored = documents.get(`${runId} ${name}`);
-      return Promise.resolve(stored === undefined ? undefined : parse(stored));
-    },
-    create<T>(runId: RunId | object, { name }: { readonly name: string }, value: T) {
-      const key = `${runId as RunId} ${name}`;
-      documents.set(key, documents.get(key) ?? value);
-      return Promise.resolve(documents.get(key) as T);
-    },
-    change: () => Promise.resolve(),
-  };
+  const ledger = memoryLedger();
   let last = 0;
 
   interface Decided {
@@ -50,7 +38,7 @@ function chainOfRuns() {
     const number = last;
     const link = { run: number, from: isWhole ? null : String(number - 1), to: String(number) };
     await storeLink(ledger, chain, link, { at: at.toISOString(), writer: "w" });
-    const planned = isWhole ? undefined : await planDay(ledger, chain, { run: number, at });
+    const planned = isWhole ? undefined : await planDay(ledger, chain, { run: number, at, timeZone });
     const plan = {
       runId: `hourly-${String(number).padStart(12, "0")}`,
       params: { run: String(number) },
@@ -85,7 +73,7 @@ function chainOfRuns() {
       const read = ({ name }: { readonly name: string }): unknown => (name === "decision" ? decision : known);
       const decisions = { ...ledger, read: async (_: RunId, kind: { readonly name: string }) => read(kind) } as Ledger;
       const wanted = { run: stored as unknown as RunSink, decisions };
-      await storeDay(ledger, chain, { run: number, at: at.toISOString() }, wanted);
+      await storeDay(ledger, chain, { run: number, at: at.toISOString() }, wanted).catch(() => undefined); // it may be killed
       await storeDay(ledger, chain, { run: number, at: at.toISOString() }, wanted); // as each command does that looks for the next run
       published.push({ at, profile: own });
     }
@@ -97,7 +85,7 @@ function chainOfRuns() {
     published
       .filter((each) => each.at.getUTCHours() === time.getUTCHours() && each.at < time)
       .map((each) => each.profile);
-  return { run, counted };
+  return { run, ledger, notes: () => [...ledger.texts.keys()].filter((key) => key.endsWith(" day")).length };
 }
 
 function timeAt(day: number, hour: number, minute = 5): Date {
@@ -154,10 +142,10 @@ test("no good day of 20 is held, though its hours differ; a fault of a few rows 
   const random = randomNumbers(1);
   const chain = chainOfRuns();
   await goodDays(chain, [0, 22], random);
-  const read = chain.counted.reads;
+  const read = chain.ledger.counted.reads;
   const { day } = await chain.run(timeAt(22, 0), hourly(random, 0));
   expect(day?.earlier).toHaveLength(21); // all but the first, which begins with all rows
-  expect(chain.counted.reads - read).toBeLessThan(10 * 22);
+  expect(chain.ledger.counted.reads - read).toBeLessThan(10 * 22);
 
   let [held, isNew] = [0, false];
   for (let hour = 1; hour < 24; hour += 1) {
@@ -292,4 +280,58 @@ test("where checks only warn, a day is what later days may resemble", async () =
   }
   expect(await suspicious(16)).toBeGreaterThan(3);
   expect(await suspicious(17)).toBe(0);
+});
+
+test.each([
+  ["25", Date.UTC(2026, 9, 21, 12, 5), "02:05"],
+  ["23", Date.UTC(2026, 2, 25, 13, 5), "03:05"], // 02:05 is skipped
+])(
+  "days are those of the time zone, until the same time by its clock, also over one of %s hours",
+  async (_, from, skipped) => {
+    const timeZone = "Europe/Berlin";
+    const clock = new Intl.DateTimeFormat("sv-SE", { timeZone, dateStyle: "short", timeStyle: "short" });
+    const [random, chain, sums] = [randomNumbers(10), chainOfRuns(timeZone), new Map<string, number>()];
+    for (let hour = 0; hour < 7 * 24; hour += 1) {
+      const at = new Date(from + hour * 3_600_000);
+      const [date = "", time = ""] = clock.format(at).split(" ");
+      const { verdict, day } = await chain.run(at, hourly(random, Number(time.slice(0, 2))));
+      expect(holds(verdict), `${date} ${time}`).toEqual([]);
+      const earlier = day?.earlier.map((each) => [each.date, each.rows]);
+      const dates = [...new Set([...sums.keys()].map((key) => key.slice(0, 10)))].slice(1); // the first begins later
+      const isFirst = dates.length === 0 || dates[0] === date;
+      const same = dates
+        .filter((each) => each !== date)
+        .map((each) => [each, sums.get(`${each} ${time}`) ?? sums.get(`${each} ${skipped}`)]);
+      expect(isFirst ? [] : earlier, `${date} ${time}`).toEqual(isFirst ? [] : same);
+      expect(day?.run.date ?? date).toBe(date);
+      sums.set(`${date} ${time}`, sums.get(`${date} ${time}`) ?? day?.run.rows ?? 0);
+    }
+  },
+  60_000,
+);
+
+test("the notes of 37 days stay, also of a chain whose attempts are killed and runs discarded", async () => {
+  const [random, chain] = [randomNumbers(11), chainOfRuns()];
+  const undisturbed = { ...chain.ledger };
+  const killed = new Set<RunId>();
+  let wanted = 0;
+  chain.ledger.remove = async (runId, note) => {
+    if (!killed.has(runId)) {
+      killed.add(runId);
+      throw new Error("killed");
+    }
+    await undisturbed.remove(runId, note);
+  };
+  for (let hour = 0; hour < 60 * 24; hour += 8) {
+    const nulls = hour >= 1000 && hour < 1040 ? 0.4 : 0;
+    const values = [11, 12, 13].flatMap((like) => hourly(random, like, nulls));
+    const { verdict } = await chain.run(timeAt(0, hour), values, { held: "discarded" });
+    wanted += hour >= (60 - 37) * 24 - 8 && verdict.outcome === "publish" ? 1 : 0;
+  }
+  expect(chain.notes()).toBe(wanted);
+  expect(wanted).toBeLessThan(37 * 3 + 1); // one was discarded
+
+  chain.ledger.remove = () => Promise.reject(new JobError("PERMISSION", "DELETE is not granted"));
+  await chain.run(timeAt(60, 0), [], { isWhole: true });
+  expect(chain.notes()).toBe(wanted + 1);
 });

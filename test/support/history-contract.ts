@@ -9,7 +9,7 @@ import { commitProfiled } from "./staging-contract.js";
 import { begun, commitSpans, planFor } from "./sinks.js";
 import { decisionOf, stagedPlan, verdictOf } from "./staged-plans.js";
 import { toldAt } from "./told.js";
-import { decisionDocument, verdictDocument } from "#src/stores/ledger.js";
+import { decisionDocument, noteDocument, verdictDocument } from "#src/stores/ledger.js";
 
 const everySpan = (): boolean => true;
 
@@ -56,6 +56,17 @@ export function historyContractOf(name: string, worldOf: () => Promise<SinkWorld
 
     test("a target without a run has no history", async (world) => {
       expect(await runsAt(world.sink)).toEqual([]);
+    });
+
+    test("a note on a run without a plan is made once, and removed, also if it is gone", async ({ sink }) => {
+      const runId = "chain-0123456789ab" as RunId;
+      expect([await toldAt(sink, runId).add("day", "a"), await toldAt(sink, runId).add("day", "b")]).toEqual([
+        true,
+        false,
+      ]);
+      await sink.ledger.remove(runId, noteDocument("day"));
+      await sink.ledger.remove(runId, noteDocument("day"));
+      expect(await toldAt(sink, runId).timeOf("day")).toBeUndefined();
     });
 
     test("a run is unfinished, then failed with its last error, then unfinished while a later attempt gets further, then published", async (world) => {

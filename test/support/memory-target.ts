@@ -337,9 +337,10 @@ export function memoryTarget() {
   };
 }
 
-/** Documents are texts, so that whoever reads one gets a value of its own. */
-function memoryLedger() {
+/** Documents are texts, so that whoever reads one gets a value of its own. Counts how often it is read. */
+export function memoryLedger() {
   const texts = new Map<string, string>();
+  const counted = { reads: 0 };
   const look = <T>(runId: RunId, { name, parse }: documents.DocumentKind<T>): T | undefined => {
     const text = texts.get(`${runId} ${name}`);
     return text === undefined ? undefined : parse(JSON.parse(text));
@@ -354,7 +355,10 @@ function memoryLedger() {
     return look(runId, kind) ?? value;
   };
   const ledger: documents.Ledger = {
-    read: async (runId, kind) => look(runId, kind),
+    read(runId, kind) {
+      counted.reads += 1;
+      return Promise.resolve(look(runId, kind));
+    },
     create: async (run, kind, value) => createNow(typeof run === "string" ? run : run.plan.runId, kind, value),
     async change(runId, kind, next) {
       const value = next(look(runId, kind));
@@ -362,8 +366,9 @@ function memoryLedger() {
         set(runId, kind.name, value);
       }
     },
+    remove: async (runId, { name }) => void texts.delete(`${runId} ${name}`),
   };
-  return { ...ledger, look, createNow };
+  return { ...ledger, look, createNow, texts, counted };
 }
 
 const piecesOf = ({ spans }: StoredRun): OutputRows[] => [...spans.values()].flatMap(({ pieces }) => pieces);

@@ -158,7 +158,7 @@ const job = z.strictObject({
     .default("UTC")
     .meta(plan)
     .describe(
-      "IANA time zone of ${today}, ${yesterday} and ${hour}, and of expressions that extract a date or a time of day from a timestamp with time zone.",
+      "IANA time zone of ${today}, ${yesterday} and ${hour}, of the days that checks compare with input.since, and of expressions that extract a date or a time of day from a timestamp with time zone.",
     ),
   params: z
     .record(z.string().regex(/^[A-Za-z_][A-Za-z0-9_]*$/, "expected letters, digits and _"), z.string())

@@ -160,10 +160,10 @@ export interface PlannedChecks {
 
 /** The day of a run of a chain, whose runs are judged together, and those before it. Runs have their numbers in the chain. */
 export interface PlannedDay {
-  /** In UTC, when the run was planned: "2026-11-23". */
+  /** In the job's time zone, when the run was planned: "2026-11-23". */
   readonly date: string;
-  /** When the run was planned before the first one of the sum. ISO 8601, in UTC. */
-  readonly since: string;
+  /** How long after the midnight that begins the date, by the clock, the run before the first one of the sum was planned. */
+  readonly beginsMs: number;
   /** The published run before it. If that has a sum of the same day, this run adds to it. */
   readonly before: number;
   /** Of each earlier day the run that was planned nearest to this time of the day, the latest last. */

@@ -2,7 +2,7 @@ import { parseJson } from "../../run/plan/parse-plan.js";
 import type { Plan } from "../../run/plan/plan.js";
 import { type Fence, type Store, namesIn } from "../../stores/store.js";
 import { type Decision, type SupersededRun, requireApproved } from "../../run/lifecycle/lifecycle.js";
-import { JobError } from "../../base/errors.js";
+import { JobError, orError } from "../../base/errors.js";
 import {
   type AnswerJournal,
   answerGroups,
@@ -37,6 +37,7 @@ export function openLedger(store: Store, folder: string): Ledger {
         await store.update(layout.document(kind.name), changed, undefined, stop);
       }
     },
+    remove: (runId, { name }) => store.update(layoutOf(folder, runId).document(name), () => undefined, undefined),
   };
 }
 
@@ -109,8 +110,12 @@ export async function createInPlace(
 ): Promise<StoredPlan> {
   const layout = layoutOf(folder, runId);
   const first =
-    (await readDocument(store, layout, decisionDocument)) ?? (await orLaterRun(supersede(store, layout, decision)));
-  return first?.kind === "approved"
+    (await readDocument(store, layout, decisionDocument)) ??
+    (await orError(
+      () => supersede(store, layout, decision),
+      ({ code }) => code === "PLAN_CHANGED", // another attempt has stored the plan of the later run
+    ));
+  return !(first instanceof JobError) && first.kind === "approved"
     ? await storedPlan(store, layout)
     : await createPlan(store, plannedLayout(folder, plan), plan);
 }
@@ -118,16 +123,6 @@ export async function createInPlace(
 async function supersede(store: Store, layout: Layout, value: Decision): Promise<Decision> {
   const stored = await storedPlan(store, layout);
   return await openLedger(store, layout.folder).create(stored, decisionDocument, value);
-}
-
-/** undefined if another attempt has stored the plan of the later run. */
-async function orLaterRun(deciding: Promise<Decision>): Promise<Decision | undefined> {
-  return await deciding.catch((error: unknown) => {
-    if (error instanceof JobError && error.code === "PLAN_CHANGED") {
-      return undefined;
-    }
-    throw error;
-  });
 }
 
 const readAtOnce = 8;

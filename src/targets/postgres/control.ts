@@ -489,7 +489,7 @@ const tables: readonly ControlTable[] = [
   {
     table: "documents",
     comment:
-      "The documents of runs: verdict, decision, errors, what was paid, notes. Rows are added, and none is changed",
+      "The documents of runs: verdict, decision, errors, what was paid, notes. None is changed, and old notes of days are removed",
     columns: {
       run_id: ["text NOT NULL", "the run"],
       name: ["text NOT NULL", "verdict, decision, errors, spending, late, late_told, told, range, day or spans_gone"],

@@ -193,5 +193,9 @@ function openLedger(tools: TableTools): Ledger {
           await addVersion(session, tools, runId, kind, value);
         }
       }),
+    async remove(runId, { name }) {
+      const text = `DELETE FROM ${control.table("documents")} WHERE run_id = $1 AND name = $2`;
+      await retriedWrite(tools, `removing from ${target}`, (session) => session.query({ text, values: [runId, name] }));
+    },
   };
 }
