@@ -21,6 +21,19 @@ export async function ifOpened<T>(opening: Promise<T> | undefined): Promise<T | 
   return result.status === "fulfilled" ? result.value : undefined;
 }
 
+/** Waits for work, but no longer than some time: then throws what `late` returns, and the work goes on. */
+export async function within<T>(work: Promise<T>, ms: number, late: () => Error): Promise<T> {
+  let timer: NodeJS.Timeout | undefined;
+  const over = new Promise<never>((_, reject) => {
+    timer = setTimeout(() => reject(late()), ms);
+  });
+  try {
+    return await Promise.race([work, over]);
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
 /** Runs `work` for each item, at most `atOnce` at a time. Resolves to the results in the order of the items. */
 export async function mapBounded<T, R>(
   items: readonly T[],
@@ -125,13 +138,10 @@ const briefMs = 3000;
  */
 export async function bestEffort(work: (stop: AbortSignal) => Promise<unknown>): Promise<void> {
   const controller = new AbortController();
-  let timer: NodeJS.Timeout | undefined;
-  const tooLate = new Promise<void>((resolve) => {
-    timer = setTimeout(() => {
-      controller.abort(new Error(`it takes more than ${briefMs / 1000} s`));
-      resolve();
-    }, briefMs);
-  });
-  await Promise.race([work(controller.signal).catch(() => undefined), tooLate]);
-  clearTimeout(timer);
+  const stop = (): Error => {
+    const error = new Error(`it takes more than ${briefMs / 1000} s`);
+    controller.abort(error);
+    return error;
+  };
+  await settled(within(work(controller.signal), briefMs, stop));
 }

@@ -1,4 +1,4 @@
-import type { ColumnType, BytesColumn, Column, FixedColumn, ScalarType } from "./types.js";
+import type { ColumnType, BytesColumn, Column, FixedColumn, NamedColumn, ScalarType } from "./types.js";
 import { assertNever } from "../base/errors.js";
 
 /** Returns the digits of a whole number with a decimal point before the last `scale` of them: "-12345" as "-123.45". */
@@ -92,6 +92,12 @@ function pad(value: number, width: number): string {
   return String(value).padStart(width, "0");
 }
 
+/** The members of the object of JSON that a row of predictions is for whoever looks it up, wherever it comes from. */
+export function membersOf(columns: readonly NamedColumn[]): (row: number) => string {
+  const keys = columns.map(({ name }) => JSON.stringify(name));
+  return (row) => columns.map(({ type, column }, index) => `${keys[index]}:${jsonOf(type, column, row)}`).join(",");
+}
+
 /** A value as JSON. Lists and structs are as Postgres's `to_json` gives them; dates, timestamps and bytes are texts. */
 export function jsonOf(type: ColumnType, column: Column, row: number): string {
   if (column.valid?.[row] === 0) {
@@ -145,13 +151,13 @@ export function exactText(type: ColumnType, column: Column, row: number): string
   return withNanos(text, type.endsWith("[ns]") ? ((value % 1000n) + 1000n) % 1000n : 0n);
 }
 
+const decoder = new TextDecoder("utf-8", { ignoreBOM: true });
+
 function scalarJson(type: ScalarType, column: Column, row: number): string {
   if (type === "utf8" || type === "binary") {
     const { offsets, bytes } = asBytes(column);
     const value = bytes.subarray(offsets[row], offsets[row + 1]);
-    return JSON.stringify(
-      type === "utf8" ? new TextDecoder("utf-8", { ignoreBOM: true }).decode(value) : `\\x${hexOf(value)}`,
-    );
+    return JSON.stringify(type === "utf8" ? decoder.decode(value) : `\\x${hexOf(value)}`);
   }
   const { data } = asFixed(column);
   const value = data[row] ?? 0;
@@ -208,7 +214,8 @@ function asBytes(column: Column): BytesColumn {
 
 /** Returns the number with the shortest text that reads back as the same float32: 0.1, not 0.10000000149011612. */
 function shortest(value: number): number {
-  for (let digits = 1; digits <= 9; digits += 1) {
+  const hasFew = Math.fround(Number(value.toPrecision(6))) === value;
+  for (let digits = hasFew ? 1 : 7; digits <= 9; digits += 1) {
     const short = Number(value.toPrecision(digits));
     if (Math.fround(short) === value) {
       return short;

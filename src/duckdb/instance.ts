@@ -60,6 +60,9 @@ function globalSettings({
   const { files = [], folders = [] } = allowed;
   return {
     preserve_insertion_order: "true",
+    // Else those of the machine and its locale: another one would read other times, and have other years.
+    TimeZone: "'UTC'",
+    Calendar: "'gregorian'",
     ...settings,
     ...(memoryBytes === undefined ? {} : memorySettings(memoryBytes)),
     // A GeoParquet column stays bytes: DuckDB refuses a whole file whose "geo" metadata it does not understand, such as

@@ -1,9 +1,11 @@
 import { quoteName } from "../base/sql.js";
 import type { ColumnType } from "../columns/types.js";
+import { membersOf } from "../columns/value-text.js";
 import type { StoredSpans, StoredTable } from "../run/lifecycle/span-record.js";
 import type { DuckDBConnection } from "./instance.js";
-import { csvRows, quotePath } from "./sql.js";
+import { csvRows, quotePath, sqlTypeOf } from "./sql.js";
 import { chunksOfQuery, StreamEndedError } from "./stored-rows.js";
+import { readColumn } from "./vectors.js";
 
 interface TypedColumn {
   readonly name: string;
@@ -41,36 +43,44 @@ async function* partRows(connection: DuckDBConnection, path: string, named: Keye
   const [[rows] = []] = (
     await connection.runAndReadAll(`SELECT num_rows::DOUBLE FROM parquet_file_metadata(${file})`)
   ).getRows();
-  yield* texts(connection, `read_parquet(${file}, hive_partitioning = false)`, named, Number(rows));
+  yield* rowTexts(connection, `read_parquet(${file}, hive_partitioning = false)`, named, Number(rows));
 }
 
-/** The columns have the types of the table's. */
+/** Bytes, times and what no other type is read as are texts here, spelled as `jsonOf` does; and JSON is, which is cast. */
 async function* tableRows(
   connection: DuckDBConnection,
   { columns: ofTable, rows }: StoredTable,
   path: string,
   { key, columns }: KeyedColumns,
 ): AsyncGenerator<KeyValues> {
-  const inTable = (wanted: readonly TypedColumn[]): readonly TypedColumn[] =>
-    wanted.map((column) => ({
-      ...column,
-      type: ofTable.find(({ name }) => name === column.name)?.type ?? column.type,
-    }));
-  yield* texts(connection, csvRows(ofTable, [path]), { key: inTable(key), columns: inTable(columns) }, rows);
+  const texts = new Set(ofTable.filter(({ type }) => type === "utf8").map(({ name }) => name));
+  const json = columns.filter(({ name, type }) => texts.has(name) && isJson(type)).map(({ name }) => quoteName(name));
+  const casts = json.map((name) => `CAST(${name} AS JSON) AS ${name}`);
+  const from = `(SELECT * ${casts.length === 0 ? "" : `REPLACE (${casts.join()})`} FROM ${csvRows(ofTable, [path])})`;
+  const read = columns.map(({ name, type }) =>
+    texts.has(name) && !isJson(type) && !isNumber(type) ? ({ name, type: "utf8" } as const) : { name, type },
+  );
+  yield* rowTexts(connection, from, { key, columns: read }, rows);
 }
 
 /** @throws Error when other than `due` rows came */
-async function* texts(
+async function* rowTexts(
   connection: DuckDBConnection,
   from: string,
   named: KeyedColumns,
   due: number,
 ): AsyncGenerator<KeyValues> {
-  const sql = `SELECT ${keySql(named.key)}, ${objectSql(named.columns)} FROM ${from}`;
+  const columns = named.columns.map(({ name, type }) => `CAST(${quoteName(name)} AS ${sqlTypeOf(type)})`);
   let rows = 0;
-  for await (const chunk of chunksOfQuery(connection, sql)) {
+  for await (const chunk of chunksOfQuery(
+    connection,
+    `SELECT ${[keySql(named.key), ...columns].join()} FROM ${from}`,
+  )) {
     rows += chunk.rowCount;
-    yield { keys: chunk.getColumnValues(0) as (string | null)[], values: chunk.getColumnValues(1) as string[] };
+    const read = named.columns.map(({ name, type }, at) => ({ name, type, column: readColumn(chunk, at + 1, type) }));
+    const members = membersOf(read);
+    const values = Array.from({ length: chunk.rowCount }, (_, row) => `{${members(row)}}`);
+    yield { keys: chunk.getColumnValues(0) as (string | null)[], values };
   }
   if (rows !== due) {
     throw new StreamEndedError(`${rows} rows came, ${due} were stored`);
@@ -85,26 +95,12 @@ function keySql(key: readonly TypedColumn[]): string {
     : parts.map((part) => `replace(replace(${part}, '%', '%25'), ':', '%3A')`).join(" || ':' || ");
 }
 
-/** A JSON object of columns: names are letters, digits and _. */
-function objectSql(columns: readonly TypedColumn[]): string {
-  const members = columns.map(
-    ({ name, type }) => `'"${name}":' || coalesce(${jsonSql(quoteName(name), type)}, 'null')`,
-  );
-  return `'{' || ${members.join(" || ',' || ")} || '}'`;
+/** Whether values of a type can be read from a text of JSON, where bytes and spans of time have a spelling of their own. */
+function isJson(type: ColumnType): boolean {
+  const isNested = typeof type === "object" && type.kind !== "decimal";
+  return isNested && !/"(?:binary|interval|time64)/.test(JSON.stringify(type));
 }
 
-/** Floats have the fewest digits that tell them apart; JSON has no NaN and infinity, which become null. */
-function jsonSql(value: string, type: ColumnType): string {
-  if (isFloat(type)) {
-    return `CASE WHEN isfinite(${value}) THEN CAST(${value} AS VARCHAR) END`;
-  }
-  if (typeof type === "object" && type.kind === "list" && isFloat(type.element)) {
-    const element = "coalesce(CASE WHEN isfinite(v) THEN CAST(v AS VARCHAR) END, 'null')";
-    return `'[' || array_to_string(list_transform(${value}, v -> ${element}), ',') || ']'`;
-  }
-  return `CAST(to_json(${value}) AS VARCHAR)`;
-}
-
-function isFloat(type: ColumnType): boolean {
-  return type === "float32" || type === "float64";
+function isNumber(type: ColumnType): boolean {
+  return typeof type === "string" ? /^u?int\d/.test(type) : type.kind === "decimal";
 }

@@ -179,10 +179,11 @@ function rowNumbers({ rowStart, rowEnd }: RowRange): RowNumbers {
       return count;
     },
     add({ selection }, { from, to }, read) {
-      if (selection !== undefined) {
-        offsets ??= new Uint32Array(rowEnd - rowStart);
+      // Where a table has removed rows, other batches of the span have all of theirs.
+      offsets ??= selection && new Uint32Array(rowEnd - rowStart).map((_, row) => row);
+      if (offsets !== undefined) {
         for (let row = from; row < to; row += 1) {
-          offsets[count + (row - from)] = read.row - read.from + (selection.indices[row] ?? 0) - rowStart;
+          offsets[count + (row - from)] = read.row - read.from + (selection?.indices[row] ?? row) - rowStart;
         }
       }
       count += to - from;

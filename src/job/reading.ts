@@ -129,7 +129,7 @@ export async function readSecret(
 export async function readHeaderValue(...[value, { folder, key }]: Parameters<typeof readSecret>): Promise<string> {
   const secret = await readSecret(value, { folder, key });
   if (!/^[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?$/.test(secret)) {
-    throw new JobError("SPEC_INVALID", `reading ${key}: it has characters that no HTTP header can carry`, {
+    throw new JobError("SPEC_INVALID", `reading ${key}: it is empty, or has characters that no HTTP header can carry`, {
       hint: "it is made of letters, digits and punctuation, without line ends, and without blanks at its ends",
     });
   }

@@ -31,7 +31,7 @@ export function openRedisOf(spec: RedisSpec, tools: AfterTools): After {
       ca: ca && (await readPem(ca, { folder, key: key("ca") })),
     }),
     async *read(run, named) {
-      yield* keyedFilesOf(tools, await run.read(spec.key), named);
+      yield* keyedFilesOf(tools, await run.read([...spec.key, ...spec.columns]), named);
     },
     info: (message) => log.info(message),
   });

@@ -13,6 +13,7 @@ import {
 import { allocate, copyValues, type Values } from "../columns/values.js";
 import { sliceRows } from "../flow/pack/packer.js";
 import { JobError, messageOf } from "../base/errors.js";
+import { createLimit } from "../base/promises.js";
 import { sha256Of } from "../base/sha256.js";
 import type { CountTokens, RunModel } from "./engine.js";
 
@@ -60,11 +61,13 @@ export function refusedTokenizer(uri: string, message: string): JobError {
 /** Loads a tokenizer. @throws TokenizerError for a file that is no tokenizer, or that has another digest */
 export async function loadTokenizer(place: TokenizerPlace): Promise<Encode> {
   const tokenizer = await open(place);
-  return async (texts, { width, cut, withTypes }) => {
-    tokenizer.setTruncation(width, { direction: cut });
-    const encodings = await tokenizer.encodeBatch([...texts]);
-    return encodings.map((encoding) => ({ ids: encoding.getIds(), types: withTypes ? encoding.getTypeIds() : [] }));
-  };
+  const inTurn = createLimit(1); // a new length holds for texts that are being encoded, too
+  return (texts, { width, cut, withTypes }) =>
+    inTurn(async () => {
+      tokenizer.setTruncation(width, { direction: cut });
+      const encodings = await tokenizer.encodeBatch([...texts]);
+      return encodings.map((encoding) => ({ ids: encoding.getIds(), types: withTypes ? encoding.getTypeIds() : [] }));
+    });
 }
 
 /** Loads a tokenizer that counts tokens of texts of any length. @throws TokenizerError as `loadTokenizer` */

@@ -1,6 +1,6 @@
 import { createColumnBuilder, filterColumn } from "../columns/columns.js";
-import { bytesPerValue, type Column, type NamedColumn } from "../columns/types.js";
-import { jsonOf } from "../columns/value-text.js";
+import { bytesPerValue, type Column } from "../columns/types.js";
+import { membersOf } from "../columns/value-text.js";
 import { openDuckDb } from "../duckdb/instance.js";
 import { readRows } from "../duckdb/stored-rows.js";
 import { quotePaths } from "../duckdb/sql.js";
@@ -116,9 +116,4 @@ function requireMemory({ runId }: Plan, bytes: number, limit: number): void {
       },
     );
   }
-}
-
-export function membersOf(columns: readonly NamedColumn[]): (row: number) => string {
-  const keys = columns.map(({ name }) => JSON.stringify(name));
-  return (row) => columns.map(({ type, column }, index) => `${keys[index]}:${jsonOf(type, column, row)}`).join(",");
 }

@@ -3,14 +3,13 @@ import type { NamedColumn } from "../columns/types.js";
 import { rowNumberColumn } from "../models/binding/contract.js";
 import type { ServeSpec } from "../job/jobfile/serve-spec.js";
 import { fieldsOf, isRecord } from "../base/guards.js";
-import { messageOf } from "../base/errors.js";
+import { JobError, messageOf } from "../base/errors.js";
 import type { Log } from "../flow/opened-job.js";
 import { sha256Of } from "../base/sha256.js";
 import type { FoundRow } from "../targets/target.js";
-import { jsonOf } from "../columns/value-text.js";
-import { awaitedLater } from "../base/promises.js";
+import { jsonOf, membersOf } from "../columns/value-text.js";
+import { awaitedLater, within } from "../base/promises.js";
 import type { Deadline } from "./deadline.js";
-import { membersOf } from "./lookup.js";
 import type { ServeMetrics, PredictedBy } from "./metrics.js";
 import { RequestError, shownJson } from "./request-error.js";
 import { columnOfValues, type JsonRow, valueAtPath } from "./served-columns.js";
@@ -99,7 +98,10 @@ function keysOf({ rowsByKey }: ServedRun, rows: readonly JsonRow[]): NamedColumn
   });
 }
 
-/** undefined: where the rows are kept does not answer now. @throws RequestError 503, 504 */
+/** A request waits no longer for rows that are looked up, also where others wait before it. */
+const lookUpMs = 5000;
+
+/** undefined: where the rows are kept does not answer now. @throws RequestError 400, 503, 504 */
 async function lookedUp(
   { rowsByKey }: ServedRun,
   rows: readonly JsonRow[],
@@ -123,16 +125,17 @@ async function lookedUp(
     return found;
   }
   rowsByKey.waiting += named.length;
-  const lookingUp = rowsByKey
-    .lookUp(keys, named.length)
-    .catch((error: unknown) => {
-      log.warn(`looking rows up: ${messageOf(error)}`); // which may name hosts and users
-      throw new RequestError(503, "the output cannot be read");
-    })
-    .finally(() => {
-      rowsByKey.waiting -= named.length; // also where nobody waits for them any more
-    });
-  const rowsOfKeys = await deadline.wait(awaitedLater(lookingUp));
+  const lookingUp = rowsByKey.lookUp(keys, named.length).finally(() => {
+    rowsByKey.waiting -= named.length; // also where nobody waits for them any more
+  });
+  const inTime = within(lookingUp, lookUpMs, () => new Error("no answer in time")).catch((error: unknown) => {
+    if (error instanceof JobError && error.code === "USAGE") {
+      throw new RequestError(400, error.message);
+    }
+    log.warn(`looking rows up: ${messageOf(error)}`); // which may name hosts and users
+    throw new RequestError(503, "the output cannot be read");
+  });
+  const rowsOfKeys = await deadline.wait(awaitedLater(inTime));
   if (rowsOfKeys === undefined) {
     return undefined;
   }

@@ -1,3 +1,4 @@
+import { isDeepStrictEqual } from "node:util";
 import type { OpenedJob } from "../flow/opened-job.js";
 import { messageOf } from "../base/errors.js";
 import { settled } from "../base/promises.js";
@@ -35,15 +36,15 @@ export async function serve(options: ServeOptions): Promise<void> {
       .finally(() => retired.delete(closing));
     retired.add(closing);
   };
-  /** Loads the published run unless it is the one that answers. */
+  /** Loads the published run unless it is the one that answers; one that was removed and made anew has the same id. */
   const load = async (): Promise<void> => {
-    for (let plan = await findPublished(); plan !== undefined && plan.runId !== current?.plan.runId; ) {
+    for (let plan = await findPublished(); plan !== undefined && !isDeepStrictEqual(plan, current?.plan); ) {
       const loaded = await openServedRun(await openRun(plan), plan);
       const now = await findPublished().catch((error: unknown) => {
         retire(loaded);
         throw error;
       });
-      if (now !== undefined && now.runId !== plan.runId) {
+      if (now !== undefined && !isDeepStrictEqual(now, plan)) {
         retire(loaded); // its rows may be those of the later run
         plan = now;
         continue;

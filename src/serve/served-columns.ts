@@ -173,8 +173,9 @@ export function columnOfValues({ name, type }: Pick<NamedColumn, "name" | "type"
 /** Puts a value into its place; false: it is not of the type. */
 function put(type: ColumnType, data: Values, row: number, value: unknown): boolean {
   if (type === "float32" || type === "float64") {
-    data[row] = Number(value);
-    return value === "NaN" || (typeof value === "number" && Number.isFinite(data[row]));
+    const isText = typeof value === "string" && /^(?:NaN|-?Infinity)$/.test(value);
+    data[row] = isText || typeof value === "number" ? Number(value) : 0;
+    return isText || (typeof value === "number" && Number.isFinite(data[row]));
   }
   if (typeof type === "object") {
     return type.kind === "decimal" && putDecimal(type, data, row, value);

@@ -17,8 +17,8 @@ import { inferV2, metadataV2 } from "./v2.js";
 export interface HttpOptions {
   readonly job: string;
   readonly spec: ServeSpec;
-  /** "": requests need no token. */
-  readonly token: string;
+  /** undefined: requests need none. */
+  readonly token: string | undefined;
   /** Reads a certificate and its key in PEM, again each `serve.poll`; undefined: HTTP without TLS. */
   readonly readTls: (() => Promise<{ readonly cert: string; readonly key: string }>) | undefined;
   /** Connections that are open so long after a signal are cut. */
@@ -58,24 +58,27 @@ const mostTurnMs = 10;
 /** So many requests are answered in each turn, however slow the machine is. */
 const turnBatch = 128;
 const mostDeadlineMs = 3_600_000;
+/** Connections that wait to be taken, as far as the system lets them: of more, clients try again after a second, or fail. */
+const backlog = 4096;
 
 /** Starts to listen. @throws JobError USAGE for an address that cannot be listened on */
 export async function openHttpServer(options: HttpOptions): Promise<HttpServer> {
   const { spec, readTls, log, metrics, current, nowMs, drainMs } = options;
   const isLoopback = /^(127\.|localhost$|::1$)/.test(spec.host);
-  const expected = digest(`Bearer ${options.token}`);
+  const { token } = options;
+  const expected = digest(`Bearer ${token}`);
   let bodyBytes = 0;
   let isDraining = false;
 
   const authorize = ({ headers }: IncomingMessage): void => {
-    if (options.token !== "" && !timingSafeEqual(digest(headers.authorization ?? ""), expected)) {
+    if (token !== undefined && !timingSafeEqual(digest(headers.authorization ?? ""), expected)) {
       throw new RequestError(401, "expected Authorization: Bearer with the token of this server");
     }
-    if (options.token === "" && isLoopback && !isLocalHost(headers.host)) {
+    if (token === undefined && isLoopback && !isLocalHost(headers.host)) {
       throw new RequestError(403, "ask for 127.0.0.1 or localhost");
     }
   };
-  /** @throws RequestError 413, 503 */
+  /** @throws RequestError 400, 413, 415, 503 */
   const bodyOf = async (request: IncomingMessage): Promise<Uint8Array<ArrayBuffer>> => {
     const { "content-length": given, "content-encoding": encoding } = request.headers;
     const most = spec.max_bytes;
@@ -104,7 +107,10 @@ export async function openHttpServer(options: HttpOptions): Promise<HttpServer> 
             refuse(new RequestError(503, "too many bodies are being read"));
           }
         };
-        request.on("data", take).on("end", resolve).on("error", reject);
+        request.on("data", take).on("end", resolve);
+        request.on("error", () => {
+          reject(new RequestError(400, "the body was cut off"));
+        });
       });
     } finally {
       bodyBytes -= length;
@@ -176,7 +182,7 @@ export async function openHttpServer(options: HttpOptions): Promise<HttpServer> 
   const posted: Readonly<Record<string, (request: IncomingMessage, deadline: Deadline) => Promise<Answer>>> = {
     async "/predict"(request, deadline) {
       admitting();
-      const bytes = await bodyOf(request);
+      const bytes = await deadline.receive(bodyOf(request));
       const run = admitting();
       const body = parsed(bytes);
       const text = await run.use(() => predict(run, body, { spec, metrics, log, deadline }));
@@ -184,7 +190,7 @@ export async function openHttpServer(options: HttpOptions): Promise<HttpServer> 
     },
     async [`${model}/infer`](request, deadline) {
       admitting();
-      const body = await bodyOf(request);
+      const body = await deadline.receive(bodyOf(request));
       const run = admitting();
       const length = request.headers["inference-header-content-length"];
       const jsonLength = typeof length === "string" ? length : null;
@@ -251,7 +257,7 @@ export async function openHttpServer(options: HttpOptions): Promise<HttpServer> 
         }),
       );
     });
-    server.listen(spec.port, spec.host, resolve);
+    server.listen(spec.port, spec.host, backlog, resolve);
   });
   const renew = async (): Promise<void> => {
     try {
@@ -305,7 +311,7 @@ function answerTo(error: unknown, log: Log): Answer {
     const headers = { "content-type": "application/json", ...(status === 503 && { "retry-after": "1" }) };
     return { status, body: JSON.stringify({ error: message, ...more }), headers };
   }
-  // The client is gone, or cut off; or the model fails, which is no fault of the request.
+  // The model fails, which is no fault of the request.
   log.warn(`answering a request: ${messageOf(error)}`);
   return { ...json({ error: "the server could not answer" }), status: 500 };
 }
@@ -318,7 +324,7 @@ function send(
 ): void {
   const bytes = typeof body === "string" ? body : Buffer.concat(body);
   // Of a body that was not read, Node reads the rest before the next request: a large one is not worth that.
-  const isCut = !request.complete && !(Number(request.headers["content-length"]) <= smallBody);
+  const isCut = !request.complete && (status === 408 || !(Number(request.headers["content-length"]) <= smallBody));
   response.writeHead(status, {
     ...headers,
     "content-length": Buffer.byteLength(bytes),

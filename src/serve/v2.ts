@@ -1,5 +1,12 @@
 import { gatherColumn, nullColumn } from "../columns/columns.js";
-import { decodeTexts, elementCount, isTensorType, type Tensor, type TensorType } from "../columns/tensor.js";
+import {
+  decodeTexts,
+  elementCount,
+  fromFloat16Bits,
+  isTensorType,
+  type Tensor,
+  type TensorType,
+} from "../columns/tensor.js";
 import type { Column, ColumnType, NamedColumn } from "../columns/types.js";
 import { datatypeOf, readV2Message, tensorBytes } from "../models/served/v2.js";
 import { elementTexts, MalformedAnswer, UnsendableValue } from "../models/served/protocol.js";
@@ -7,7 +14,7 @@ import { predictedColumns } from "../models/binding/contract.js";
 import { fieldsOf } from "../base/guards.js";
 import { BrokenTransfer } from "../base/http/http.js";
 import type { Deadline } from "./deadline.js";
-import { RequestError } from "./request-error.js";
+import { RequestError, shownJson } from "./request-error.js";
 import { columnOfValues, type ServedColumn } from "./served-columns.js";
 import type { LoadedModel, ServedRun } from "./served-run.js";
 
@@ -135,7 +142,7 @@ function outputsIn(
   return outputs.map((given) => {
     const { name, parameters } = fieldsOf(given);
     if (typeof name !== "string" || !predicted.some((column) => column.name === name)) {
-      throw new RequestError(400, `${String(name).slice(0, 100)} is no output of the model`);
+      throw new RequestError(400, `${shownJson(name)} is no output of the model`);
     }
     return { name, isBinary: fieldsOf(parameters)["binary_data"] === true };
   });
@@ -164,11 +171,14 @@ function columnOf({ name, type, isNeeded }: ServedColumn, tensor: Tensor | undef
 }
 
 function valuesOf(tensor: Tensor): unknown[] {
-  return tensor.dtype === "string"
-    ? decodeTexts(tensor.data)
-    : Array.from(tensor.data as ArrayLike<number | bigint>, (value) =>
-        tensor.dtype === "bool" ? value !== 0 : typeof value === "bigint" ? String(value) : value,
-      );
+  if (tensor.dtype === "string") {
+    return decodeTexts(tensor.data);
+  }
+  const { dtype, data } = tensor;
+  const halves = dtype === "float16" ? fromFloat16Bits : undefined;
+  return Array.from(data as ArrayLike<number | bigint>, (value) =>
+    typeof value === "bigint" ? String(value) : dtype === "bool" ? value !== 0 : (halves?.(value) ?? value),
+  );
 }
 
 function tensorOf({ type, column }: NamedColumn, at: Int32Array): Tensor {

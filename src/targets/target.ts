@@ -130,7 +130,8 @@ export interface KeyedRows extends AsyncDisposable {
   /**
    * Finds rows by their keys, which have no NULL. Of a row, undefined: no published run has it; of all: where they are
    * kept does not answer now. Not tried again for long.
-   * @param keys the columns of the key @throws Error where they cannot be read
+   * @param keys the columns of the key
+   * @throws JobError USAGE for a key that no row can have; other errors where the rows cannot be read
    */
   lookUp(keys: readonly NamedColumn[], rows: number): Promise<readonly (FoundRow | undefined)[] | undefined>;
 }

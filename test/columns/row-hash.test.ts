@@ -45,9 +45,7 @@ const printHashes = `import { createRowHasher } from "#src/columns/row-hash.js";
 
 test("rows of any width have the hashes in WebAssembly that they have in JavaScript", () => {
   const [vectors, plain] = ["--no-warnings", "--jitless"].map((flag) => {
-    const told = execFileSync(process.execPath, [flag, "--input-type=module", "-e", printHashes], {
-      encoding: "utf8",
-    });
+    const told = execFileSync(process.execPath, [flag, "--input-type=module", "-e", printHashes], { encoding: "utf8" });
     return JSON.parse(told) as { readonly inWebAssembly: boolean; readonly all: readonly string[] };
   });
   expect([vectors?.inWebAssembly, plain?.inWebAssembly]).toEqual([true, false]);

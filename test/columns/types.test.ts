@@ -11,18 +11,9 @@ import {
 } from "#src/columns/types.js";
 import { allocate, bytesPerElement, copyValues, type ElementType, isElementType, viewOf } from "#src/columns/values.js";
 
-const elementTypes: readonly ElementType[] = [
-  "int8",
-  "int16",
-  "int32",
-  "int64",
-  "uint8",
-  "uint16",
-  "uint32",
-  "uint64",
-  "float32",
-  "float64",
-];
+const elementTypes = "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float32 float64".split(
+  " ",
+) as readonly ElementType[];
 
 describe.each(elementTypes)("%s", (type) => {
   const wide = type === "int64" || type === "uint64";

@@ -212,6 +212,23 @@ test("a column of a file that DuckDB takes for another one, which the table does
   }
 });
 
+test("instants in lists that a file does not say to be in UTC are so, whatever the zone of the job", async () => {
+  const path = join(scratch.path, "f.parquet");
+  await writeRows(path, "SELECT [[TIMESTAMP '2026-07-01'], NULL] AS at");
+  const list = { kind: "list", element: "timestamp[us, UTC]" } as const;
+  const more = { fieldId: undefined, storedNames: ["at"], default: null, isPartition: false };
+  const nested = [{ name: "at", type: { kind: "list", element: list }, ...more } as const];
+  const table = { columns: nested, removed: () => Promise.resolve(new Uint32Array()) };
+  await using decoder = openParquetDecoder({ threads: 1, folders: [scratch.path], timezone: "America/New_York" });
+  const slice = { file: { path, name: path, table }, projection: carryAll(nested), partitions: new Map() };
+
+  for await (const { carried } of decoder.read([{ ...slice, rowStart: 0, rowEnd: 1 }])) {
+    expect(carried).toMatchObject([
+      { child: { child: { data: BigInt64Array.of(BigInt(Date.UTC(2026, 6, 1)) * 1000n) } } },
+    ]);
+  }
+});
+
 test.each([
   { isOld: false, isNumbered: true, carried: ["x", "t", "z"], inUnits: true },
   { isOld: true, isNumbered: true, carried: ["t"], inUnits: true },

@@ -3,7 +3,7 @@ import { readFile, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { parseAllDocuments } from "yaml";
-import { expectEnd, projectFolder, runHere } from "../support/cli.js";
+import { expectEnd, projectFolder, runCli, runHere } from "../support/cli.js";
 import { eighthsJob } from "../support/faulty.js";
 import { scratch } from "../support/job.js";
 import { startServing } from "../support/serve.js";
@@ -72,4 +72,6 @@ test("probes and the autoscaler ask for what a server has; its token comes from 
   }
   expect((await server.get("/metrics")).status).toBe(401);
   expect(server.stderr()).not.toContain("sesame");
+  const open = await eighthsJob(10, { serve: { port: 0, token: "${SERVE_TOKEN}" } });
+  await expectEnd(runCli(["serve", open], { env: { SERVE_TOKEN: "" } }), 64, /serve\.token: it is empty/);
 });

@@ -63,3 +63,18 @@ test("at most a quarter of the remaining open files is used at once, and at leas
   ]);
   expect(filesAtOnce(256, { limit: Number.POSITIVE_INFINITY, open: 0 })).toBe(256);
 });
+
+test("times are read and written alike on machines of all zones and calendars", () => {
+  const script = `
+    import { openDuckDb } from ${JSON.stringify(moduleAt("dist/duckdb/instance.js"))};
+    const connection = await (await openDuckDb({ threads: 1, allowed: {} })).connect();
+    const read = await connection.runAndReadAll("SELECT TIMESTAMPTZ '2026-11-20 06:00:00+00'::VARCHAR");
+    console.log(String(read.getRows()));`;
+  const options = {
+    encoding: "utf8",
+    cwd: projectFolder,
+    env: { ...process.env, TZ: "Asia/Tokyo", LC_ALL: "fa_IR.UTF-8" },
+  } as const;
+  const { stdout } = spawnSync(process.execPath, ["--input-type=module", "-e", script], options);
+  expect(stdout).toBe("2026-11-20 06:00:00+00\n");
+});

@@ -88,15 +88,7 @@ test("profiles of features count rejected rows, and leave filtered rows out", as
   const way = { batchRows: 2, fixedBatchRows: null, spanRows: 4, cut: 3, pieceBytes: 1e6, seed: 1 };
   for (const mode of ["plain", "beside"] as const) {
     const [[, x] = []] = featuresOf(await profilesOf(rows, mode, way, 1));
-    expect(x).toMatchObject({
-      kind: "numbers",
-      rows: 5,
-      nulls: 1,
-      nan: 0,
-      infinite: [0, 1],
-      min: 1,
-      max: 7,
-    });
+    expect(x).toMatchObject({ kind: "numbers", rows: 5, nulls: 1, nan: 0, infinite: [0, 1], min: 1, max: 7 });
   }
 });
 

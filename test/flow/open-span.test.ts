@@ -35,6 +35,12 @@ function batchFrom(start: number, states: readonly number[]): RecordBatch {
   return selectRows(batch, Uint16Array.from(states), contract);
 }
 
+/** All rows, as they come where a table has removed none of them. */
+function wholeFrom(start: number, rows: number): RecordBatch {
+  const { selection: _, ...whole } = batchFrom(start, Array<number>(rows).fill(kept));
+  return whole;
+}
+
 function open(span: { rowStart: number; rowEnd: number }): { open: OpenSpan; faults: RowFault[] } {
   const faults: RowFault[] = [];
   const opened = openSpan({
@@ -106,6 +112,16 @@ describe("rows of a span that was filtered", () => {
     expect(idsOf(span)).toEqual([101, 103]);
   });
 
+  test("rows keep their numbers where some batches of the span have no filtered row", () => {
+    const { open: span, faults } = open({ rowStart: 0, rowEnd: 9 });
+    span.take(wholeFrom(0, 3), { from: 0, to: 3, row: 0 });
+    span.take(batchFrom(3, [dropped, kept, kept]), { from: 0, to: 3, row: 3 });
+    span.take(wholeFrom(6, 3), { from: 0, to: 3, row: 6 });
+    predictAll(span, new Set([1, 4, 6]));
+    expect(faults.map(({ row }) => row)).toEqual([1, 5, 7]);
+    expect(idsOf(span)).toEqual([0, 2, 4, 6, 8]);
+  });
+
   test("bad rows of a filtered span are rejected once", () => {
     const { open: span } = open({ rowStart: 0, rowEnd: 3 });
     span.take(batchFrom(0, [dropped, kept, kept]), { from: 0, to: 3, row: 0 });
@@ -117,8 +133,10 @@ describe("rows of a span that was filtered", () => {
 
 test("rows keep their numbers where there is no filter", () => {
   const { open: span, faults } = open({ rowStart: 50, rowEnd: 53 });
-  const { selection: _, ...whole } = batchFrom(49, [kept, kept, kept, kept]);
-  expect(span.take(whole, { from: 1, to: 4, row: 50 })).toEqual({ range: { from: 1, to: 4, row: 50 }, filtered: 0 });
+  expect(span.take(wholeFrom(49, 4), { from: 1, to: 4, row: 50 })).toEqual({
+    range: { from: 1, to: 4, row: 50 },
+    filtered: 0,
+  });
   span.onFault({ reason: "missing", column: "f", row: 51, value: undefined });
   expect(faults.map(({ row }) => row)).toEqual([51]);
   predictAll(span);

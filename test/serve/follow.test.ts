@@ -19,7 +19,7 @@ test("a run that was loaded when the output could not be asked any more is close
   const served = serve({
     job: "small",
     spec: serveSpec.parse({ port: 0 }),
-    token: "",
+    token: undefined,
     readTls: undefined,
     drainMs: 1000,
     program: { name: "infer-batch", version: "0" },

@@ -4,11 +4,13 @@ import { request as httpsRequest } from "node:https";
 import { connect } from "node:net";
 import type { TLSSocket } from "node:tls";
 import { once } from "node:events";
+import { rm } from "node:fs/promises";
 import { join } from "node:path";
 import { expect, test } from "vitest";
 import { expectEnd, runHere } from "../support/cli.js";
 import { eighthsJob } from "../support/faulty.js";
 import { scratch } from "../support/job.js";
+import { lastJson } from "../support/nights.js";
 import { type Served, startServing } from "../support/serve.js";
 import { tell, until } from "../support/waiting.js";
 
@@ -40,13 +42,12 @@ test("a server answers what v2 clients ask before they send a request", async ()
 test("v2 answers JSON with JSON, and bytes with bytes where it is asked for them", async () => {
   const server = await served();
   const url = "/v2/models/small/infer";
-  const inputs = [{ name: "x", datatype: "FP64", shape: [2], data: [0.5, -3] }];
-  const answer = await (await server.post(url, { id: "a", inputs })).json();
-  expect(answer).toMatchObject({
-    id: "a",
-    model_name: "small",
-    outputs: [{ name: "score", shape: [2], data: [0.5, -3] }],
-  });
+  for (const datatype of ["FP64", "FP32", "FP16"]) {
+    const inputs = [{ name: "x", datatype, shape: [2], data: [0.5, -3] }];
+    const answer = await (await server.post(url, { id: "a", inputs })).json();
+    const outputs = [{ name: "score", shape: [2], data: [0.5, -3] }];
+    expect(answer).toMatchObject({ id: "a", model_name: "small", outputs });
+  }
 
   const json = Buffer.from(
     JSON.stringify({
@@ -133,8 +134,9 @@ test("SIGTERM answers the requests that came, and ends with 143", async () => {
   expect(await server.ended).toBe(143);
 });
 
-test("without a published run a server listens, is not ready, and serves the first one that is published", async () => {
-  const spec = await eighthsJob(10, { serve: { port: 0, poll: "50ms" } });
+test("without a published run a server listens, is not ready, and serves the first one that is published, or made anew", async () => {
+  const overrides = { serve: { port: 0, poll: "50ms", key: ["id"] } };
+  const spec = await eighthsJob(10, overrides);
   const server = await startServing(spec, { says: /no run of small is published/ });
   for (const response of [
     await server.get("/readyz"),
@@ -145,7 +147,10 @@ test("without a published run a server listens, is not ready, and serves the fir
   }
   await expectEnd(runHere(["run", spec]), 0);
   await until(async () => (await server.get("/readyz")).status === 200, 50);
-  expect(await server.predict(one.rows)).toMatchObject([{ id: 7, score: 1.5, source: "online" }]);
+  expect(await server.predict([{ id: 7 }, { id: 17, x: 1.5 }])).toMatchObject([{ score: 0.875 }, { source: "online" }]);
+  await rm(join(scratch.path, "out"), { recursive: true });
+  await expectEnd(runHere(["run", await eighthsJob(20, overrides)]), 0); // which has the same id
+  await until(async () => (await server.post("/predict", { rows: [{ id: 17 }] })).status === 200, 50);
 });
 
 test("the last run of some params is found behind many of others", async () => {
@@ -160,6 +165,18 @@ test("the last run of some params is found behind many of others", async () => {
   expect((await server.post("/predict", one)).status).toBe(200);
 });
 
+test("the run of the last hour is served, whichever was published last", async () => {
+  const params = { ds: "${today}", hour: "${hour}" };
+  const spec = await eighthsJob(2, { params, output: { parquet: { path: "out/dt=${ds}/hour=${hour}" } } });
+  const ids: unknown[] = [];
+  for (const hour of ["22", "03", "12", "07"]) {
+    const args = ["run", spec, "--param", "ds=2026-11-20", "--param", `hour=${hour}`, "--json"];
+    ids.push(lastJson(await expectEnd(runHere(args), 0))["run_id"]);
+  }
+  expect((await startServing(spec)).stderr()).toContain(`serving run ${String(ids[0])}\n`);
+});
+
+const noText = { toString: 1, valueOf: 1 };
 const deep = `${"[".repeat(100_000)}${"]".repeat(100_000)}`;
 const v2 = "/v2/models/small/infer";
 
@@ -183,8 +200,10 @@ test("hostile requests are answered 4xx, and the server goes on", async () => {
     { rows: [{ id: "1; DROP", x: 1 }] },
     { rows: [{ id: 1, x: "1" }] },
     { rows: [{ id: 1, x: [1] }] },
-    { rows: [{ id: 1, x: { y: 1 } }] },
+    { rows: [{ id: 1, x: noText }] },
+    `{"rows":[{"id":1,"x":${deep}}]}`,
     '{"rows":[{"__proto__":{"x":1},"id":1}]}',
+    `{"rows":[NaN,"${'\\"'.repeat(450_000)}`,
     `{"rows":${deep}}`,
     deep,
   ];
@@ -200,6 +219,8 @@ test("hostile requests are answered 4xx, and the server goes on", async () => {
     { inputs: [null] },
     { inputs: [{ ...input, name: "y" }] },
     { inputs: [{ ...input, datatype: "FP99" }] },
+    { inputs: [{ ...input, datatype: noText }] },
+    { inputs: [{ ...input, shape: [2], parameters: { binary_data_size: noText } }] },
     { inputs: [{ ...input, shape: [2] }] },
     { inputs: [{ ...input, shape: [-1] }] },
     { inputs: [{ ...input, shape: [0], data: [] }] },
@@ -210,6 +231,7 @@ test("hostile requests are answered 4xx, and the server goes on", async () => {
     { inputs: [{ ...input, data: undefined, parameters: { binary_data_size: -8 } }] },
     { inputs: [{ ...input, data: undefined, parameters: { binary_data_size: 8e15 } }] },
     { inputs: [input], outputs: [{ name: "other" }] },
+    { inputs: [input], outputs: [{ name: noText }] },
     { inputs: [input], outputs: Array.from({ length: 1000 }, () => ({ name: "score" })) },
   ];
   for (const body of asking) {
@@ -253,6 +275,18 @@ test("bodies that come slowly, or are cut off, hold nothing up", async () => {
     socket.destroy();
   }
   expect((await server.post("/predict", one)).status).toBe(200);
+  const counted = async (): Promise<string> => await (await server.get("/metrics")).text();
+  await until(async () => (await counted()).includes('route="/predict",code="400"} 50\n'), 50);
+  expect(await counted()).not.toContain('code="500"');
+  expect(server.stderr()).not.toContain("answering a request");
+
+  const late = request(`${server.url}/predict`, {
+    method: "POST",
+    headers: { "content-length": 99, "x-timeout-ms": 50 },
+  });
+  late.on("error", () => undefined).write("{");
+  const [response] = (await once(late, "response")) as [IncomingMessage];
+  expect([response.statusCode, response.headers.connection]).toEqual([408, "close"]);
 });
 
 const openssl = spawnSync("openssl", ["version"]).status === 0;

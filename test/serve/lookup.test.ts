@@ -1,12 +1,13 @@
 import { join } from "node:path";
 import { afterAll, beforeAll, beforeEach, describe, expect, test } from "vitest";
 import { expectEnd, projectFolder, runHere } from "../support/cli.js";
-import { eighthsJob } from "../support/faulty.js";
+import { eighthsJob, identity, smallJob } from "../support/faulty.js";
 import { scratch, type SpecOverrides } from "../support/job.js";
 import { lastJson, nightlyJob, type Nights, nightsInTable } from "../support/nights.js";
 import { outputRows } from "../support/output.js";
 import { writeRows } from "../support/parquet.js";
 import { usePostgres } from "../support/postgres.js";
+import type { Database } from "../support/pg-database.js";
 import { missing as redisMissing, type RedisServer, skipped as redisSkipped, startRedis } from "../support/redis.js";
 import { jsonRows, type Served, startServing } from "../support/serve.js";
 import { tcpProxy } from "../support/tcp-proxy.js";
@@ -31,13 +32,72 @@ async function publish(nights: Nights, date: string): Promise<void> {
   await expectEnd(nights.night("run", date), 0);
 }
 
+async function scoresOf(nights: Nights): Promise<ReadonlyMap<number, unknown>> {
+  return new Map((await outputRows(nights.folder("2026-11-20"))).map(({ id, score }) => [Number(id), score]));
+}
+
+/** Values as SQL, as the type of a column of Postgres that has them, and as JSON. */
+const spelled: Readonly<Record<string, readonly [sql: string, pg: string, json: string]>> = {
+  missing: ["NULL::DOUBLE", "float8", "null"],
+  odd: ["'nan'::DOUBLE", "float8", '"NaN"'],
+  least: ["'-inf'::FLOAT", "real", '"-Infinity"'],
+  tenth: ["0.1::FLOAT", "float8", "0.1"],
+  third: ["1/3::DOUBLE", "float8", "0.3333333333333333"],
+  many: ["9007199254740993", "bigint", "9007199254740993"],
+  most: ["18446744073709551615::UBIGINT", "numeric", "18446744073709551615"],
+  price: ["0.5::DECIMAL(10,2)", "numeric(12,4)", "0.50"],
+  code: ["'a\"é'", "char(5)", '"a\\"é"'],
+  day: ["DATE '2026-11-30'", "date", '"2026-11-30"'],
+  at: ["TIMESTAMP '2026-11-30 12:00:00.5'", "timestamp", '"2026-11-30T12:00:00.5"'],
+  instant: ["TIMESTAMPTZ '2026-11-30 12:00:00+01'", "timestamptz", '"2026-11-30T11:00:00+00:00"'],
+  raw: ["'ab'::BLOB", "bytea", '"\\\\x6162"'],
+  list: ["['0.1', 'nan']::FLOAT[]", "jsonb", '[0.1,"NaN"]'],
+  pair: ["{'a': 'nan'::DOUBLE}", "jsonb", '{"a":"NaN"}'],
+};
+const names = Object.keys(spelled);
+const spelledRow = Object.entries(spelled)
+  .map(([name, [, , json]]) => `"${name}":${json}`)
+  .join(",");
+
+/** Publishes a run with the spelled values; in a table if there is a database. */
+async function spelledJob({ publish: after }: { publish?: object } = {}, database?: Database): Promise<string> {
+  const values = Object.entries(spelled).map(([name, [sql]]) => `${sql} AS "${name}"`);
+  const types = Object.entries(spelled).map(([name, [, type]]) => `"${name}" ${type}`);
+  await database?.query("CREATE SCHEMA scores");
+  await database?.query(`CREATE TABLE scores.predictions (id bigint PRIMARY KEY, ${types.join()}, score real)`);
+  const table = { url: database?.url, table: "scores.predictions", mode: "replace", key: ["id"] };
+  const { spec } = await smallJob(scratch.path, {
+    model: identity,
+    select: `SELECT i::BIGINT AS id, i::DOUBLE AS x, ${values.join()} FROM range(2) t(i)`,
+    output: { columns: ["id", ...names], ...(database && { parquet: undefined, postgres: table }) },
+    serve,
+    ...(after && { publish: after }),
+  });
+  await expectEnd(runHere(["run", spec]), 0);
+  return spec;
+}
+
+/** Expects the spelled values in the answer to a request for one row. */
+async function expectSpelled(server: Served, row: string, source: string, members = spelledRow): Promise<void> {
+  const text = await (await server.post("/predict", `{"rows":[${row}]}`)).text();
+  expect(text.replaceAll(/(?<=":|,) /g, "")).toContain(members); // JSON of Postgres has blanks
+  expect(text).toContain(`"source":"${source}"`);
+}
+
+test("values are spelled alike in rows of files and in those that are scored", async () => {
+  const server = await startServing(await spelledJob());
+  await expectSpelled(server, '{"id":1}', "batch");
+  const online = spelledRow.replace(/"raw":"[^"]*"/, '"raw":null'); // a request cannot have bytes
+  await expectSpelled(server, `{"id":7,"x":7,${online}}`, "online", online);
+});
+
 test("a row of the published files is looked up by its key alone, any other is scored, in the order of the request", async () => {
   const nights = await nightlyJob(scratch.path, await few());
   await publish(nights, "2026-11-20");
   const server = await startServing(nights.spec);
   const rows = ['{"id":7}', await rowOf(300), await rowOf(8), '{"id":99}'];
   const served = await server.predict(rows);
-  const batch = new Map((await outputRows(nights.folder("2026-11-20"))).map((row) => [row["id"], row]));
+  const batch = await scoresOf(nights);
   expect(served.map(({ id, source }) => [id, source])).toEqual([
     [7, "batch"],
     [300, "online"],
@@ -45,7 +105,7 @@ test("a row of the published files is looked up by its key alone, any other is s
     [99, "batch"],
   ]);
   for (const { id, score } of served.filter(({ source }) => source === "batch")) {
-    expect(Math.fround(Number(score))).toBe(batch.get(BigInt(id as number))?.["score"] ?? batch.get(id)?.["score"]);
+    expect(Math.fround(Number(score))).toBe(batch.get(Number(id)));
   }
   const missing = await server.post("/predict", `{"rows":[{"id":7},{"id":300}]}`);
   expect([missing.status, await missing.text()]).toEqual([400, expect.stringMatching(/row 1 has no column/)]);
@@ -95,9 +155,7 @@ describe(`rows in Redis${redisSkipped}`, () => {
     const nights = await published(redis.url);
     const server = await startServing(nights.spec);
     const served = await server.predict(['{"id":7}', await rowOf(300), '{"id":99}']);
-    const batch = new Map(
-      (await outputRows(nights.folder("2026-11-20"))).map((row) => [Number(row["id"]), row["score"]]),
-    );
+    const batch = await scoresOf(nights);
     expect(served.map(({ id, source }) => [id, source])).toEqual([
       [7, "batch"],
       [300, "online"],
@@ -121,6 +179,16 @@ describe(`rows in Redis${redisSkipped}`, () => {
     await redis.ask("DEL", `diabetes-mlp:{diabetes-mlp:current}:${shown}`);
     expect(await sources(server, [7])).toEqual([[7, "online"]]);
     expect(await server.post("/predict", '{"rows":[{"id":7}]}')).toMatchObject({ status: 503 });
+  });
+
+  test("values are spelled in Redis as they are answered", async () => {
+    const columns = [...names, "score"];
+    const server = await startServing(
+      await spelledJob({ publish: { redis: { url: redis.url, key: ["id"], columns, ttl: "1d" } } }),
+    );
+    const value = await redis.ask("GET", `small:${String(await redis.ask("GET", "small:current"))}:1`);
+    expect(value).toBe(`{${spelledRow},"score":1}`);
+    await expectSpelled(server, '{"id":1}', "batch");
   });
 
   test("while Redis is away, or silent, rows are scored with one warning, and found when it is back", async () => {
@@ -152,7 +220,7 @@ describe(`rows in Redis${redisSkipped}`, () => {
 });
 
 postgres.describe("rows in Postgres", () => {
-  test("a deadline holds while the table is asked", async () => {
+  test("a table that somebody alters is waited for no longer than the deadline, or 5 s", async () => {
     const database = await postgres.server().createDatabase();
     const nights = await nightsInTable(scratch.path, database, "replace", await few());
     await publish(nights, "2026-11-20");
@@ -160,8 +228,46 @@ postgres.describe("rows in Postgres", () => {
     await database.query("BEGIN; LOCK TABLE scores.predictions");
     const late = await server.post("/predict", '{"rows":[{"id":7}]}', { "x-timeout-ms": "100" });
     expect(late.status).toBe(504);
+    const sinceMs = performance.now();
+    const refused = await Promise.all(Array.from({ length: 9 }, () => server.post("/predict", '{"rows":[{"id":7}]}')));
+    expect(refused.map(({ status, headers }) => [status, headers.get("retry-after")])).toEqual(
+      refused.map(() => [503, "1"]),
+    );
+    expect(performance.now() - sinceMs).toBeLessThan(10_000);
+    const waiting = "SELECT 1 FROM pg_stat_activity WHERE wait_event_type = 'Lock' AND datname = current_database()";
+    await until(async () => (await database.query(waiting)).length === 0, 50); // the server has given them up, too
     await database.query("COMMIT");
     expect(await server.predict(['{"id":7}'])).toMatchObject([{ source: "batch" }]);
+  });
+
+  test("values are spelled as elsewhere, whatever settings and types the server has, also on their way to Redis", async () => {
+    const database = await postgres.server().createDatabase();
+    await using redis = redisMissing === undefined ? await startRedis() : undefined;
+    const after = redis && { redis: { url: redis.url, key: ["id"], columns: names, ttl: "1d" } };
+    const spec = await spelledJob(after && { publish: after }, database);
+    const PGOPTIONS = "-c timezone=Asia/Tokyo -c bytea_output=escape -c extra_float_digits=0";
+    await expectSpelled(await startServing(spec, { env: { PGOPTIONS } }), '{"id":1}', "batch");
+    const run = String(await redis?.ask("GET", "small:current"));
+    expect([undefined, `{${spelledRow}}`]).toContain(await redis?.ask("GET", `small:${run}:1`));
+  });
+
+  test("a key that no row of the table can have is refused by its name", async () => {
+    const database = await postgres.server().createDatabase();
+    await database.query("CREATE TABLE codes (code varchar(3) PRIMARY KEY, score real)");
+    const table = { url: database.url, table: "public.codes", mode: "replace", key: ["code"] };
+    const { spec } = await smallJob(scratch.path, {
+      model: identity,
+      select: "SELECT 'c' || i AS code, i::DOUBLE AS x FROM range(9) t(i)",
+      output: { columns: ["code"], parquet: undefined, postgres: table },
+      serve: { ...serve, key: ["code"] },
+    });
+    await expectEnd(runHere(["run", spec]), 0);
+    const server = await startServing(spec);
+    for (const code of ["c\u0000", "c123"]) {
+      const refused = await server.post("/predict", { rows: [{ code: "c1" }, { code, x: 1 }] });
+      expect([refused.status, await refused.text()]).toEqual([400, expect.stringContaining("(code)")]);
+    }
+    expect(await server.predict(['{"code":"c1"}'])).toMatchObject([{ score: 1, source: "batch" }]);
   });
 
   test("a table with rows of several runs is refused without lineage", async () => {
@@ -205,9 +311,10 @@ postgres.describe("rows in Postgres", () => {
     expect(Number(eight?.["score"])).toBeGreaterThan(0);
   });
 
-  test("the run whose rows a table has is served, also where its date is an earlier one", async () => {
+  test("the run whose rows a table has is served, also where its date is an earlier one, and not those of another run", async () => {
     const database = await postgres.server().createDatabase();
-    const nights = await nightsInTable(scratch.path, database, "replace", await few());
+    const overrides = { ...(await few()), output: { lineage: true } };
+    const nights = await nightsInTable(scratch.path, database, "replace", overrides);
     await publish(nights, "2026-11-21");
     const earlier = await expectEnd(nights.night("run", "2026-11-20", "--allow-older", "--json"), 0);
     const server = await startServing(nights.spec);
@@ -215,6 +322,9 @@ postgres.describe("rows in Postgres", () => {
       { source: "batch", run_id: lastJson(earlier)["run_id"] },
       { source: "online", run_id: lastJson(earlier)["run_id"] },
     ]);
+    await expectEnd(runHere(["rollback", nights.spec]), 0);
+    const [served] = await server.predict([await rowOf(7)]); // before it looks for another run
+    expect(served).toMatchObject({ source: "online", run_id: lastJson(earlier)["run_id"] });
   });
 
   test("rows of a table that takes the place of the served one are not answered before its run is served", async () => {

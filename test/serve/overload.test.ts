@@ -1,4 +1,5 @@
 import { readFile } from "node:fs/promises";
+import { connect } from "node:net";
 import { setTimeout } from "node:timers/promises";
 import { expect, test } from "vitest";
 import { expectEnd, runHere } from "../support/cli.js";
@@ -63,6 +64,11 @@ test("requests that come faster than they can be read are refused, also where no
     await response.arrayBuffer();
     statuses.add(response.status);
   };
+  const { port } = new URL(server.url);
+  server.child.kill("SIGSTOP");
+  const sockets = Array.from({ length: 700 }, () => connect(Number(port), "127.0.0.1"));
+  await until(() => sockets.every(({ readyState }) => readyState === "open"));
+  sockets.forEach((socket) => socket.destroy());
   for (let burst = 0; burst < 20 && !statuses.has(503); burst += 1) {
     server.child.kill("SIGSTOP"); // so that the requests of all connections come in one turn of its event loop
     const posted = Array.from({ length: 600 }, post);

@@ -3,10 +3,10 @@ import type { OpenedJob } from "../../flow/opened-job.js";
 import { interruptibleSleep, programVersion } from "../../job/attempt.js";
 import { refuseChain } from "../../job/chain.js";
 import { openLoaded } from "../../job/open.js";
-import { type JobOptions, readPem, readSecret, readSpec } from "../../job/reading.js";
+import { type JobOptions, readHeaderValue, readPem, readSpec } from "../../job/reading.js";
 import type { LoadedSpec } from "../../job/jobfile/load.js";
-import { everyRun, isInFrontOfReaders, latestFirst } from "../../run/lifecycle/recorded-run.js";
-import { replacedBy } from "../../run/lifecycle/published-run.js";
+import { everyRun, isInFrontOfReaders } from "../../run/lifecycle/recorded-run.js";
+import { isLaterRun, placeInOrder, replacedBy } from "../../run/lifecycle/published-run.js";
 import { paramTexts } from "../../run/plan/identity.js";
 import type { Plan } from "../../run/plan/plan.js";
 import { type ServeOptions, serve } from "../../serve/serve.js";
@@ -51,7 +51,7 @@ async function serveJob(path: string, options: ServeCommandOptions, io: SafeIo):
     nowMs: () => performance.now(),
     sleep: (ms) => interruptibleSleep(ms, stop.signal),
     findPublished: async () =>
-      (await lastPublished(opened, options, 64)) ?? (await lastPublished(opened, options, everyRun)),
+      (await lastPublished(opened, loaded, options, 64)) ?? (await lastPublished(opened, loaded, options, everyRun)),
     async openRun({ params }) {
       return await openLoaded(await readSpec(path, { param: paramTexts(params) }), path, { log });
     },
@@ -60,21 +60,22 @@ async function serveJob(path: string, options: ServeCommandOptions, io: SafeIo):
 
 async function lastPublished(
   { job, sink }: OpenedJob,
+  { hourParam }: LoadedSpec,
   { param }: JobOptions,
   lookedAt: number,
 ): Promise<Plan | undefined> {
   const hasParams = (texts: readonly string[]): boolean => param.every((text) => texts.includes(text));
   const recorded = await sink.history({ job: job.spec.name, last: lookedAt });
-  const runs = latestFirst(
-    recorded.filter((run) => isInFrontOfReaders(run) && hasParams(paramTexts(run.plan?.params ?? {}))),
+  const plans = recorded.flatMap((run) =>
+    run.plan !== undefined && isInFrontOfReaders(run) && hasParams(paramTexts(run.plan.params)) ? [run.plan] : [],
   );
-  const [latest] = runs;
-  if (latest?.plan === undefined || replacedBy(latest.plan.target) !== "all") {
-    return latest?.plan;
+  const [first, ...others] = plans.map((plan) => ({ plan, ...placeInOrder(plan, hourParam) }));
+  if (first === undefined || replacedBy(first.plan.target) !== "all") {
+    return first && others.reduce((latest, run) => (isLaterRun(run, latest) ? run : latest), first).plan;
   }
   // The table has the rows of the run that was published last, also where that is one of an earlier date.
   const shown = (await sink.published("here")).at(-1);
-  return runs.find(({ runId }) => runId === shown?.runId)?.plan;
+  return plans.find(({ runId }) => runId === shown?.runId);
 }
 
 async function secretsOf(
@@ -86,7 +87,7 @@ async function secretsOf(
     readPem(tls?.[name] ?? "", { folder, key: where(["serve", "tls", name]) });
   const readTls = async () => ({ cert: await read("cert"), key: await read("key") });
   return {
-    token: await readSecret(token, { folder, key: where(["serve", "token"]) }),
+    token: token === undefined ? undefined : await readHeaderValue(token, { folder, key: where(["serve", "token"]) }), // an empty one is refused
     readTls: tls && readTls,
   };
 }

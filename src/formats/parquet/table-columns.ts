@@ -89,11 +89,19 @@ const int96 = 3;
 
 function storedSql({ path: [name = ""], type: physical, annotation }: StoredLeaf, type: ColumnType): string {
   const stored = quoteName(name);
-  if (type === "timestamp[us, UTC]" && (physical === int96 || !annotation.endsWith("UTC"))) {
-    return `timezone('UTC', ${stored})`; // a plain cast would take it for the time of the job's zone
-  }
+  const inUtc = physical === int96 || !annotation.endsWith("UTC") ? utcSql(stored, type) : undefined;
   // Nothing is cast where the types are equal; those of fields are.
-  return typeof type === "object" && type.kind === "struct" ? stored : `CAST(${stored} AS ${sqlTypeOf(type)})`;
+  const isStruct = typeof type === "object" && type.kind === "struct";
+  return inUtc ?? (isStruct ? stored : `CAST(${stored} AS ${sqlTypeOf(type)})`);
+}
+
+/** For times in UTC; undefined: for other types. A plain cast would take them for times of the job's zone. */
+function utcSql(sql: string, type: ColumnType): string | undefined {
+  if (type === "timestamp[us, UTC]") {
+    return `timezone('UTC', ${sql})`;
+  }
+  const element = typeof type === "object" && type.kind === "list" ? utcSql("x", type.element) : undefined;
+  return element && `list_transform(${sql}, lambda x: ${element})`;
 }
 
 /**

@@ -24,8 +24,8 @@ export interface ServeSpec {
   readonly poll: number;
   /** The share of keys that the challenger answers, from 0 to 1. */
   readonly canary: number;
-  /** What requests carry as Authorization: Bearer. Empty: none is asked for. A secret. */
-  readonly token: string;
+  /** What requests carry as Authorization: Bearer; undefined: none is asked for. A secret. */
+  readonly token?: string | undefined;
   /** Paths of a certificate and its key in PEM; undefined: HTTP without TLS. */
   readonly tls?: { readonly cert: string; readonly key: string } | undefined;
 }
@@ -66,7 +66,7 @@ export const serveSchema = z.strictObject({
       "Share of keys, such as 5%, that the challenger's model answers. It needs `challenger`. The same keys each time.",
     ),
   token: textOrEmpty
-    .default("")
+    .optional()
     .meta(secret)
     .describe(
       "Token that requests must carry as Authorization: Bearer, best from the environment or ${file:PATH}. It is never logged.",

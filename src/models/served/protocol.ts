@@ -139,8 +139,11 @@ function numberText(value: number): string {
   return Object.is(value, -0) ? "-0.0" : String(value);
 }
 
-/** What JSON.parse would not keep: numbers that JSON lacks, and integers of more digits than a number has. */
-const tokens = /"(?:[^"\\]|\\.)*"|-?Infinity|NaN|-?\d{16,}(?![\d.eE])|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
+/**
+ * What JSON.parse would not keep: numbers that JSON lacks, and integers of more digits than a number has. A text that does
+ * not end is a token, too: the search would else begin again at each quote in it.
+ */
+const tokens = /"(?:[^"\\]+|\\[^])*"?|-?Infinity|NaN|-?\d{16,}(?![\d.eE])|-?\d+(?:\.\d+)?(?:[eE][+-]?\d+)?/g;
 const asText = /^(?:-?Infinity|NaN|-?\d{16,})$/;
 const needsText = /NaN|Infinity|(?<![\d.])\d{16,}(?![\d.eE])/;
 

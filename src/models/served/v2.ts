@@ -264,12 +264,12 @@ function wantedTensor(
 
 function describedTensor(noun: string, given: unknown): Described {
   const { name, shape, datatype, data, parameters } = fieldsOf(given);
-  const dtype = typeOfDatatype(String(datatype));
+  const dtype = typeof datatype === "string" ? typeOfDatatype(datatype) : "nothing";
   const isShape = Array.isArray(shape) && shape.every((size) => Number.isSafeInteger(size) && Number(size) >= 0);
   const size = fieldsOf(parameters)["binary_data_size"];
   if (typeof name !== "string" || !isTensorType(dtype) || !isShape) {
     throw new MalformedAnswer(
-      `an ${noun} has no name, shape or known data type (${String(name)}, ${String(datatype)})`,
+      `an ${noun} has no name, shape or known data type (${JSON.stringify(name)}, ${JSON.stringify(datatype)})`,
     );
   }
   if (!Array.isArray(data) && !(Number.isSafeInteger(size) && Number(size) >= 0)) {
@@ -280,7 +280,7 @@ function describedTensor(noun: string, given: unknown): Described {
     dims: shape as readonly number[],
     dtype,
     data: Array.isArray(data) ? (data as readonly unknown[]) : undefined,
-    sizeBytes: Number(size),
+    sizeBytes: typeof size === "number" ? size : 0,
   };
 }
 

@@ -11,13 +11,13 @@ import {
   JobError,
   messageOf,
 } from "../../base/errors.js";
+import { within } from "../../base/promises.js";
 import { sha256Of } from "../../base/sha256.js";
 import { type RetryTools, type RetryVerdict, tryAgain } from "../../base/retry.js";
 import { isRedisUrl, type RedisSpec } from "../../job/jobfile/publish-spec.js";
 import { hideCredentials } from "../../job/jobfile/secrets.js";
 import { outputColumns, scoredColumns } from "../../models/binding/contract.js";
-import { logicalDateOf } from "../../run/lifecycle/published-run.js";
-import { isDateText, splitRunId } from "../../run/plan/identity.js";
+import { isLaterRun, placeInOrder, type PlaceInOrder } from "../../run/lifecycle/published-run.js";
 import type { Plan, RunId } from "../../run/plan/plan.js";
 import type { RunSink } from "../target.js";
 import type { After } from "./after.js";
@@ -27,8 +27,7 @@ import type { After } from "./after.js";
  *
  * - `P:current`: what readers have, a text: the id of a run, and what tells its rows from those of another plan, key or
  *   columns of that run (below: R). It expires after the ttl.
- * - `P:R:<key>`: a row, a JSON object of `columns`: {"score":0.25}. Floats have their shortest digits, integers
- *   all of theirs, texts, dates and timestamps are texts, lists are lists; NULL, NaN and infinity are null. A key of one
+ * - `P:R:<key>`: a row, a JSON object of `columns`: {"score":0.25}, as `membersOf` spells it. A key of one
  *   column is its text; of several, their texts joined by `:`, with %25 and %3A for % and : in them. A row whose key is
  *   NULL has none; of rows with one key, the last one is there. They expire a minute after `P:current` does.
  * - `P:{P:current}:newest`: which run is current, and its place in the order of runs. It does not expire, so that an
@@ -61,12 +60,9 @@ export interface RedisLogin extends Pick<RedisSpec, "url" | "password"> {
   readonly ca: string | undefined;
 }
 
-interface NewestRun {
+/** All runs of a prefix are of one series. */
+interface NewestRun extends PlaceInOrder {
   readonly runId: RunId;
-  /** Runs are compared by the first text that differs. */
-  readonly order: readonly string[];
-  /** What all runs of the prefix share: job and params, without dates. */
-  readonly series: string;
   /** Another one each time that a run is set, so that whoever sets a run replaces the one that it has seen. */
   readonly set: string;
 }
@@ -223,7 +219,7 @@ export function openRedis({
       const own = { runId, ...placeInOrder(run.plan, hourParam) };
       await retried(doing, async (servers, advanced) => {
         const { newest, text } = await readNewest(servers, doing, own);
-        if (!((await isShown()) ?? (newest === undefined || !isNewer(newest, own)))) {
+        if (!((await isShown()) ?? (newest === undefined || !isLaterRun(newest, own)))) {
           info(`run ${runId} is not the newest one, and does not go to ${place}`);
           return;
         }
@@ -383,25 +379,6 @@ redis.call('SET', KEYS[1], ARGV[2])
 redis.call('SET', KEYS[2], ARGV[3], 'EXAT', ARGV[4])
 return 1`;
 
-/** Dates order the runs of a series, then the hour, then their numbers. */
-function placeInOrder(plan: Plan, hourParam: string | undefined): Pick<NewestRun, "order" | "series"> {
-  const params = Object.entries(plan.params).toSorted(([left], [right]) => (left < right ? -1 : 1));
-  const isTime = ([name, value]: readonly [string, string]): boolean => name === hourParam || isDateText(value);
-  const times = params.filter((param) => isTime(param) && param[0] !== plan.dateParam && param[0] !== hourParam);
-  const hour = hourParam === undefined ? "" : (plan.params[hourParam] ?? "");
-  const number = String(splitRunId(plan.runId).number).padStart(9, "0");
-  const others = params.filter((param) => !isTime(param)).map(([name, value]) => `${name}=${value}`);
-  return {
-    order: [logicalDateOf(plan) ?? "", hour, ...times.map(([, value]) => value), number],
-    series: [`job ${plan.job}`, ...others].join(", "),
-  };
-}
-
-function isNewer({ order }: Pick<NewestRun, "order">, than: Pick<NewestRun, "order">): boolean {
-  const at = order.findIndex((text, index) => text !== than.order[index]);
-  return at >= 0 && (order[at] ?? "") > (than.order[at] ?? "");
-}
-
 /** What passes, and is no error of the client. */
 class PassingError extends Error {}
 
@@ -530,16 +507,10 @@ class CallError extends Error {}
 const silenceMs = 60_000;
 
 async function answered<T>(call: Promise<T>, mostMs = silenceMs): Promise<T> {
-  let timer: NodeJS.Timeout | undefined;
-  const silence = new Promise<never>((_, reject) => {
-    timer = setTimeout(() => reject(new Error(`no answer for ${mostMs / 1000} s`)), mostMs);
-  });
   try {
-    return await Promise.race([call, silence]);
+    return await within(call, mostMs, () => new Error(`no answer for ${mostMs / 1000} s`));
   } catch (error) {
     throw new CallError("a call of the client failed", { cause: error });
-  } finally {
-    clearTimeout(timer);
   }
 }
 

@@ -1,7 +1,9 @@
-import { fieldsOf } from "../../base/guards.js";
+import { DatabaseError, escapeLiteral, type QueryResult } from "pg";
+import { errnoOf, JobError } from "../../base/errors.js";
 import { quoteName } from "../../base/sql.js";
-import { jsonOf } from "../../columns/value-text.js";
-import { scoredColumns } from "../../models/binding/contract.js";
+import type { NamedColumn } from "../../columns/types.js";
+import { membersOf } from "../../columns/value-text.js";
+import { type Contract, scoredColumns } from "../../models/binding/contract.js";
 import type { Plan } from "../../run/plan/plan.js";
 import type { FoundRow, KeyedRows } from "../target.js";
 import { retriedRead, type TableTools } from "./modes/mode.js";
@@ -9,43 +11,50 @@ import { publishedRuns } from "./past-runs.js";
 import { quoteTable, showTable } from "./table.js";
 
 /**
- * As readers have it now. Rows of unpublished runs, of a later table, and of a key that comes twice count as missing.
+ * As readers have it now. Rows of other runs than the plan's, in mode upsert of unpublished ones, of another table, and of
+ * a key that comes twice count as missing.
  */
 export async function openTableRows(tools: TableTools, plan: Plan, key: readonly string[]): Promise<KeyedRows> {
-  const { name, spec } = tools;
-  const request = {
-    key,
-    columns: scoredColumns(plan.contract).map((column) => column.name),
-    hasLineage: plan.contract.lineage === true,
-  };
-  const { table: own } = await readRows(tools, request, []);
-  const runs =
-    spec.mode === "append"
-      ? [plan]
-      : await retriedRead(tools, `reading ${showTable(name)}`, [], (session) => publishedRuns(session, tools));
+  const { name, spec, connections } = tools;
+  const select = selectOf(quoteTable(name), key, plan.contract);
+  const none = { own: undefined, runs: [] };
+  const { own, runs } = await retriedRead(tools, `reading ${showTable(name)}`, none, async (session) => {
+    await session.query(select([])); // no other table takes its place before the transaction ends
+    const { rows } = await session.query<Pick<StoredRow, "id">>(
+      `SELECT ${escapeLiteral(quoteTable(name))}::regclass::oid::text AS id`,
+    );
+    return { own: rows[0]?.id, runs: spec.mode === "upsert" ? await publishedRuns(session, tools) : [plan] };
+  });
   const published = new Set<string>(runs.map(({ runId }) => runId));
+  const read = async (keys: readonly string[]): Promise<readonly StoredRow[]> => {
+    const text = `BEGIN READ ONLY; ${settings}; ${select(keys)}; COMMIT`; // one call, and nothing stays in a session
+    const results = await connections.use(
+      async (session) => (await session.query(text)) as unknown as readonly QueryResult<StoredRow>[],
+      { silentSeconds: lookUpSeconds },
+    );
+    return results.at(-2)?.rows ?? [];
+  };
   return {
-    async lookUp(keys, rows) {
-      const texts = Array.from({ length: rows }, (_, row) => {
-        const members = keys.map(
-          (column) => `${JSON.stringify(column.name)}:${jsonOf(column.type, column.column, row)}`,
-        );
-        return `{${members.join(",")}}`;
-      });
-      const found: (FoundRow | undefined)[] = texts.map(() => undefined);
-      const places = new Set<number>();
-      // A value that no column of the table can have is the key of no row.
-      const read = await readRows(tools, request, texts).catch((error: unknown) => {
-        if (String(fieldsOf(error)["code"]).startsWith("22")) {
-          return { rows: [] };
+    async lookUp(columns, rows) {
+      const members = membersOf(columns);
+      const keys = Array.from({ length: rows }, (_, row) => `{${members(row)}}`);
+      const stored = await read(keys).catch((error: unknown) => {
+        const code = errnoOf(error) ?? "";
+        if (code.startsWith("22") && error instanceof DatabaseError) {
+          const said = `no row can have such a key (${key.join(", ")}): ${error.message}`;
+          throw new JobError("USAGE", said, { cause: error });
         }
-        throw error;
+        if (/^(55P03|57014|ETIMEDOUT)/.test(code)) {
+          throw error; // it took too long already
+        }
+        return read(keys); // a connection may have died since it was used, or the table may have been swapped
       });
-      for (const { place, row, table: inIt, runId, modelSha256 } of read.rows) {
-        if (runId === null ? inIt === own : published.has(runId)) {
-          found[place] = places.has(place)
-            ? undefined
-            : { members: row.slice(1, -1), runId: runId ?? plan.runId, model: modelSha256 ?? plan.model.sha256 };
+      const found: (FoundRow | undefined)[] = keys.map(() => undefined);
+      const places = new Set<number>();
+      for (const { place, row, id, run_id: runId, model_sha256: model } of stored) {
+        if (runId === null ? id === own : published.has(runId)) {
+          const of = { runId: runId ?? plan.runId, model: model ?? plan.model.sha256 };
+          found[place - 1] = places.has(place) ? undefined : { members: row.slice(1, -1), ...of };
           places.add(place);
         }
       }
@@ -55,67 +64,51 @@ export async function openTableRows(tools: TableTools, plan: Plan, key: readonly
   };
 }
 
-interface KeyRequest {
-  readonly key: readonly string[];
-  readonly columns: readonly string[];
-  /** Whether rows have the columns of `output.lineage`. */
-  readonly hasLineage: boolean;
-}
-
-/** Rows that were found by their keys. A table has another identity when another one takes its place. */
-interface FoundByKey {
-  /** The table that has the name now. */
-  readonly table: string;
-  readonly rows: readonly {
-    /** Index of the key. */
-    readonly place: number;
-    readonly row: string;
-    readonly table: string;
-    /** null without lineage. */
-    readonly runId: string | null;
-    readonly modelSha256: string | null;
-  }[];
-}
-
 interface StoredRow {
-  /** null: no row was found. */
-  readonly place: string | null;
-  readonly row: string | null;
-  readonly row_table: string | null;
+  /** The number of its key, from 1. */
+  readonly place: number;
+  /** An object of JSON. */
+  readonly row: string;
+  /** The table that it is in, which has another id when another one takes its place. */
+  readonly id: string;
+  /** null without lineage. */
   readonly run_id: string | null;
   readonly model_sha256: string | null;
-  readonly table_now: string | null;
 }
 
-/** Reads the rows of some keys, objects of JSON, in one statement. @throws errors of the driver: who asks waits for the answer */
-async function readRows(
-  { name, connections }: TableTools,
-  { key, columns, hasLineage }: KeyRequest,
-  keys: readonly string[],
-): Promise<FoundByKey> {
-  const table = quoteTable(name);
+/** Makes statements that read the rows of some keys, objects of JSON. */
+function selectOf(table: string, key: readonly string[], contract: Contract): (keys: readonly string[]) => string {
   const isSame = key.map((column) => `t.${quoteName(column)} = k.${quoteName(column)}`).join(" AND ");
-  const shown = columns.map((column) => `t.${quoteName(column)}`).join(", ");
-  const lineage = hasLineage ? "t.run_id, t.model_sha256" : "NULL::text AS run_id, NULL::text AS model_sha256";
-  // The outer join has the table's identity where no key is found, too.
-  const text = `SELECT f.*, now.id AS table_now FROM (SELECT to_regclass($2)::oid::text AS id) now LEFT JOIN (
-    SELECT e.place::text, t.tableoid::text AS row_table, ${lineage}, (SELECT row_to_json(r) FROM (SELECT ${shown}) r)::text AS row
-    FROM jsonb_array_elements($1::jsonb) WITH ORDINALITY AS e(key, place)
+  const shown = scoredColumns(contract)
+    .map((column) => `${spelledSql(column)} AS ${quoteName(column.name)}`)
+    .join(", ");
+  const lineage =
+    contract.lineage === true ? "t.run_id, t.model_sha256" : "NULL::text AS run_id, NULL::text AS model_sha256";
+  return (
+    keys,
+  ) => `SELECT e.place::integer, t.tableoid::text AS id, ${lineage}, (SELECT row_to_json(r) FROM (SELECT ${shown}) r)::text AS row
+    FROM jsonb_array_elements(${escapeLiteral(`[${keys.join(",")}]`)}::jsonb) WITH ORDINALITY AS e(key, place)
     CROSS JOIN LATERAL jsonb_populate_record(NULL::${table}, e.key) AS k
-    JOIN ${table} t ON ${isSame}) f ON true`;
-  const query = { text, values: [`[${keys.join(",")}]`, table] };
-  const read = (): Promise<StoredRow[]> =>
-    connections.use(async (session) => (await session.query<StoredRow>(query)).rows, { silentSeconds: lookUpSeconds });
-  const rows = await read().catch(read); // a connection may have died since it was used, or the table may have been swapped
-  return {
-    table: rows[0]?.table_now ?? showTable(name),
-    rows: rows.flatMap(({ place, row, row_table: inTable, run_id: runId, model_sha256: modelSha256 }) =>
-      place === null || row === null || inTable === null
-        ? []
-        : [{ place: Number(place) - 1, row, table: inTable, runId, modelSha256 }],
-    ),
-  };
+    JOIN ${table} t ON ${isSame}`;
 }
 
-/** Seconds without an answer after which a connection is given up. */
+/** SQL of a value that `row_to_json` spells as `membersOf` does, also where the column is a wider one, JSON or a vector. */
+function spelledSql({ name, type }: Omit<NamedColumn, "column">): string {
+  const value = `t.${quoteName(name)}`;
+  if (typeof type === "string") {
+    return type === "float32" ? `${value}::real` : type === "utf8" ? `${value}::text` : value;
+  }
+  return type.kind === "decimal"
+    ? `${value}::numeric(${type.precision},${type.scale})`
+    : type.kind === "list"
+      ? `trim(both '"' from to_json(${value})::text)::json`
+      : value;
+}
+
+/** Seconds that a statement may take. */
 const lookUpSeconds = 5;
+/** A lock is waited for no longer: who alters a table may hold it for hours, and each statement that waits has a connection. */
+const lockSeconds = 2;
+
+const settings = `SET LOCAL statement_timeout = '${lookUpSeconds}s'; SET LOCAL lock_timeout = '${lockSeconds}s';
+  SET LOCAL timezone = 'UTC'; SET LOCAL bytea_output = 'hex'; SET LOCAL extra_float_digits = 1`;

@@ -169,7 +169,7 @@ function asRead({ name, type }: PgColumn, isRounded: boolean): ReadColumn {
   }
   const element = type === undefined ? undefined : elementOf(type);
   if (element === undefined) {
-    return { name, type: "utf8", sql: `${quoted}::text` };
+    return { name, type: "utf8", sql: `${type?.array === true ? `array_to_json(${quoted})` : quoted}::text` };
   }
   return type?.array === true
     ? { name, type: { kind: "list", element }, sql: `array_to_json(${quoted})` }

@@ -113,18 +113,9 @@ test("the rows that stay are not selected from more columns than the contract ca
   );
 });
 
-const elements: readonly ElementType[] = [
-  "int8",
-  "int16",
-  "int32",
-  "int64",
-  "uint8",
-  "uint16",
-  "uint32",
-  "uint64",
-  "float32",
-  "float64",
-];
+const elements = "int8 int16 int32 int64 uint8 uint16 uint32 uint64 float32 float64".split(
+  " ",
+) as readonly ElementType[];
 
 function numbers(element: ElementType, length: number): FixedColumn["data"] {
   const data = allocate(element, length);

@@ -54,11 +54,7 @@ test.each([
     `SELECT ${features.join(", ")}, range AS id, CASE WHEN range % 7 = 0 THEN NULL ELSE ${textSql} END AS label FROM range(${rows})`,
     { batchRows, dictionaries },
   );
-  await using decoder = openArrowDecoder({
-    timezone: "UTC",
-    areFiles: true,
-    open: openShards(),
-  });
+  await using decoder = openArrowDecoder({ timezone: "UTC", areFiles: true, open: openShards() });
 
   await using reader = openSliceReader({
     memory: plenty,

@@ -17,11 +17,7 @@ const someNulls = `SELECT row AS id, CASE WHEN row < 77 OR row >= 2995 THEN NULL
 test("NULL counts are the sum of all row groups'", async () => {
   const path = join(scratch.path, "a.parquet");
   await writeRows(path, someNulls, "ROW_GROUP_SIZE 2048");
-  expect(await inspectParquet(path)).toMatchObject({
-    rows: 3000,
-    rowGroups: 2,
-    rowGroupRows: { min: 952, max: 2048 },
-  });
+  expect(await inspectParquet(path)).toMatchObject({ rows: 3000, rowGroups: 2, rowGroupRows: { min: 952, max: 2048 } });
   expect(await nullsOf(path)).toEqual({ id: 0, a: 82, nothing: 3000 });
 });
 

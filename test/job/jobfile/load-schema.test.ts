@@ -190,7 +190,6 @@ describe("a spec that is right", () => {
         max_bytes: 8_388_608,
         poll: 10_000,
         canary: 0,
-        token: "",
       },
       report: { method: "get", timeout: 10, on_failure: "", on_held: "", on_late: "", on_success: "" },
     });

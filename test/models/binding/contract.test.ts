@@ -36,11 +36,7 @@ describe("a binding", () => {
                 "path": [
                   "amount",
                 ],
-                "type": {
-                  "kind": "decimal",
-                  "precision": 10,
-                  "scale": 2,
-                },
+                "type": { "kind": "decimal", "precision": 10, "scale": 2 },
               },
               {
                 "name": "rate",
@@ -58,19 +54,8 @@ describe("a binding", () => {
         ],
         "missing": "bad_row",
         "outputs": [
-          {
-            "column": "score",
-            "element": 1,
-            "kind": "element",
-            "tensor": "probabilities",
-            "type": "float32",
-          },
-          {
-            "column": "label",
-            "kind": "scalar",
-            "tensor": "label",
-            "type": "int64",
-          },
+          { "column": "score", "element": 1, "kind": "element", "tensor": "probabilities", "type": "float32" },
+          { "column": "label", "kind": "scalar", "tensor": "label", "type": "int64" },
         ],
         "passthrough": [
           {

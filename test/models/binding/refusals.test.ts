@@ -92,10 +92,7 @@ test("inputs that are refused", () => {
     "one value a row, and a text of its name": withInputs(tensor("city", "float32", null)),
     "texts, and a number of its name": withInputs(tensor("age", "string", null)),
     "texts, and no column of its name": withInputs(tensor("town", "string", null)),
-    "texts, and several columns": {
-      ...withInputs(tensor("town", "string", null)),
-      inputs: { town: ["city", "city"] },
-    },
+    "texts, and several columns": { ...withInputs(tensor("town", "string", null)), inputs: { town: ["city", "city"] } },
     "three texts a row": {
       ...withInputs(tensor("city", "string", null, 3)),
       inputs: { city: ["city", "city", "city"] },

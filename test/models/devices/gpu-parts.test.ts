@@ -80,10 +80,7 @@ describe("a machine with GPUs", () => {
 
 describe("what is missing is named", () => {
   test("a missing part is named for the npm package without CUDA files", async () => {
-    const cpu: MachineFacts = {
-      ...goodMachine,
-      names: { ...names, [libraries]: ["libonnxruntime.so.1"] },
-    };
+    const cpu: MachineFacts = { ...goodMachine, names: { ...names, [libraries]: ["libonnxruntime.so.1"] } };
     const [library] = await gpuParts("cuda", machineOf(cpu), 0);
     expect(library).toMatchObject({
       state: "missing",

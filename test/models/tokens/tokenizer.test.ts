@@ -70,6 +70,19 @@ describe("a tokenizer", () => {
     expect(left?.ids).toEqual([whole?.ids[0], ...(whole?.ids.slice(-5) ?? [])]);
   });
 
+  test("texts that are encoded at the same time are cut to lengths of their own", async () => {
+    const path = join(folder, "bert.json");
+    const encode = await loadTokenizer({ path, uri: path, sha256: await sha256Of(path) });
+    const lengths = await Promise.all(
+      [9, 5, 7].map(async (width) => {
+        const texts = Array<string>(100).fill("one two three four five six seven eight");
+        const encodings = await encode(texts, { width, cut: "right", withTypes: false });
+        return encodings[0]?.ids.length;
+      }),
+    );
+    expect(lengths).toEqual([9, 5, 7]);
+  });
+
   test("a tokenizer is refused if its file is not the pinned one", async () => {
     const path = join(folder, "bert.json");
     const sha256 = await sha256Of(join(folder, "roberta.json"));

@@ -116,11 +116,7 @@ async function bothOf(path: string): Promise<{ ours: SourceColumn[] | undefined;
 
 test("only DuckDB determines the column types of a GeoParquet file, whose bytes are geometries", async () => {
   const path = join(scratch.path, "a.parquet");
-  const geo = {
-    version: "1.0.0",
-    primary_column: "g",
-    columns: { g: { encoding: "WKB", geometry_types: ["Point"] } },
-  };
+  const geo = { version: "1.0.0", primary_column: "g", columns: { g: { encoding: "WKB", geometry_types: ["Point"] } } };
   await writeRows(path, "SELECT encode('point') AS g, 1.5::DOUBLE AS x", `KV_METADATA {geo: '${JSON.stringify(geo)}'}`);
   const { ours, duckdb } = await bothOf(path);
   expect(duckdb[0]?.sourceType).toBe("GEOMETRY");

@@ -146,10 +146,7 @@ test("a footer is refused when its levels are not those of its schema", async ()
   const at = bytes.indexOf(Buffer.from([0x25, 2, 0x18, 1, "l".charCodeAt(0)]), pagesEnd);
   bytes[at + 1] = 0;
   expect(await check(bytes)).toMatchInlineSnapshot(`
-    {
-      "checksums": 66,
-      "pages": 66,
-    }
+    { "checksums": 66, "pages": 66 }
   `);
 });
 
