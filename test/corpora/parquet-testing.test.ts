@@ -37,12 +37,7 @@ describe(`Apache Parquet's test files${corpusNote}`, () => {
   test.concurrent.for(read)("%s", { timeout }, async ([file, expected]) => {
     const { inspect, run, rows, faults } = await observe(processes, file, expected);
 
-    expect({
-      inspect: asPinned(inspect, expected.inspect),
-      run: asPinned(run, expected.run),
-      rows,
-      faults,
-    }).toEqual({
+    expect({ inspect: asPinned(inspect, expected.inspect), run: asPinned(run, expected.run), rows, faults }).toEqual({
       inspect: expected.inspect,
       run: expected.run,
       rows: expected.rows,

@@ -157,11 +157,7 @@ test("run --new-run that is about to plan its run while an erasure plans the sam
     call: "link control/plan.json #1",
     held: join(scratch.path, "held-run"),
   });
-  const erasure = await holdCommand(erasures.first, {
-    out,
-    call: lastSpan,
-    held: join(scratch.path, "held-erasure"),
-  });
+  const erasure = await holdCommand(erasures.first, { out, call: lastSpan, held: join(scratch.path, "held-erasure") });
   await expectEnd(run.release(), 66, "has planned it, to erase rows of");
   expect((await night.run("history")).stdout).not.toContain("failed");
   await expectEnd(erasure.release(), 0);

@@ -21,10 +21,7 @@ interface Erasable {
 
 /** A job whose table was replaced on two nights: a previous table has the rows of the keys, too. */
 async function erasableJob(folder: string, database: Database): Promise<Erasable> {
-  const job = await pgJob(folder, database, "replace", {
-    params: { ds: "${today}" },
-    postgres: { keep_previous: 2 },
-  });
+  const job = await pgJob(folder, database, "replace", { params: { ds: "${today}" }, postgres: { keep_previous: 2 } });
   for (const date of ["2026-01-01", "2026-01-02"]) {
     await expectEnd(runHere(["run", job.spec, "--param", `ds=${date}`, "--quiet"]), 0);
   }

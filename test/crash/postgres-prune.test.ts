@@ -18,10 +18,7 @@ const keepOne = ["--keep", "1"];
 
 /** A job whose table was replaced on three nights: two previous tables, and a profile a night. */
 async function prunableJob(folder: string, database: Database): Promise<PgJob> {
-  const job = await pgJob(folder, database, "replace", {
-    params: { ds: "${today}" },
-    postgres: { keep_previous: 5 },
-  });
+  const job = await pgJob(folder, database, "replace", { params: { ds: "${today}" }, postgres: { keep_previous: 5 } });
   for (const date of dates) {
     await expectEnd(runHere(["run", job.spec, "--param", `ds=${date}`, "--quiet"]), 0);
   }

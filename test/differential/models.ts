@@ -136,11 +136,7 @@ function outputsOf(tensor: string, outputs: number, dice: Dice): { columns: Pred
   const all = Array.from({ length: outputs }, (_, element) => element);
   const elements = dice.some(all, dice.int(1, outputs));
   const columns = elements.map(
-    (element): PredictedColumn => ({
-      name: `score_${element}`,
-      source: `${tensor}[${element}]`,
-      type: "float32",
-    }),
+    (element): PredictedColumn => ({ name: `score_${element}`, source: `${tensor}[${element}]`, type: "float32" }),
   );
   return { columns, elements };
 }

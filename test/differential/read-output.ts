@@ -34,12 +34,7 @@ async function readPart(path: string): Promise<ReadPart> {
   const metadata = await parquetMetadataAsync(file);
   const elements = topLevel(metadata);
   const columns = elements.map((element) => [element.name, typeName(element, metadata)] as const);
-  const rows = (await parquetReadObjects({
-    file,
-    metadata: withRawDecimals(metadata),
-    compressors,
-    parsers,
-  })) as Row[];
+  const rows = (await parquetReadObjects({ file, metadata: withRawDecimals(metadata), compressors, parsers })) as Row[];
   return { columns, rows: rows.map((row) => elements.map(({ name }) => valueOf(row[name]))) };
 }
 

@@ -114,12 +114,7 @@ function arrowType(type: ColumnType): arrow.DataType {
 
 function nullsOf(values: readonly Value[]): { nullCount: number; nullBitmap?: Uint8Array } {
   const nullCount = values.filter((value) => value === null).length;
-  return nullCount === 0
-    ? { nullCount }
-    : {
-        nullCount,
-        nullBitmap: bits(values.map((value) => value !== null)),
-      };
+  return nullCount === 0 ? { nullCount } : { nullCount, nullBitmap: bits(values.map((value) => value !== null)) };
 }
 
 function bits(flags: readonly boolean[]): Uint8Array {

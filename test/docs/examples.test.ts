@@ -32,12 +32,7 @@ function merged(base: Mapping, other: Mapping): Mapping {
 }
 
 /** What a page leaves out of a spec. */
-const rest = {
-  version: 1,
-  name: "example",
-  params: { ds: "2026-01-31" },
-  input: { path: "features/*.parquet" },
-};
+const rest = { version: 1, name: "example", params: { ds: "2026-01-31" }, input: { path: "features/*.parquet" } };
 const modelFile = { path: "model.onnx" };
 const target = { parquet: { path: "out/dt=${ds}" } };
 

@@ -16,10 +16,7 @@ const postgres = usePostgres();
 type Output = Pick<Required<SpecOverrides>, "output">;
 
 const into = ({ url }: Database, settings: object): Output => ({
-  output: {
-    parquet: undefined,
-    postgres: { url, table: "scores.predictions", timeouts: { lock: 1 }, ...settings },
-  },
+  output: { parquet: undefined, postgres: { url, table: "scores.predictions", timeouts: { lock: 1 }, ...settings } },
 });
 
 const append = { mode: "append" };

@@ -422,9 +422,7 @@ s3.describe("Arrow shards in S3", () => {
     const input = { path: `s3://${bucket.name}/lake/*`, spool: { path: spool }, verify: "full" };
 
     await expectEnd(
-      runInS3(["run", await writeSpec(folder.path, fixture, { input, commit_rows: 29 })], {
-        port: port(),
-      }),
+      runInS3(["run", await writeSpec(folder.path, fixture, { input, commit_rows: 29 })], { port: port() }),
       0,
     );
     expect(differences(await outputRows(join(folder.path, "out")), await goldenRows(fixture))).toEqual([]);

@@ -171,11 +171,7 @@ test("shards without rows among others change nothing", async () => {
     await writeRows(join(scratch.path, "in", `${name}.parquet`), empty);
   }
 
-  expect((await runSpec(job.spec)).summary).toMatchObject({
-    status: "complete",
-    rows_scored: 178,
-    spans_planned: 26,
-  });
+  expect((await runSpec(job.spec)).summary).toMatchObject({ status: "complete", rows_scored: 178, spans_planned: 26 });
   expect(differences(await outputRows(job.out), await goldenRows(job.fixture))).toEqual([]);
 });
 

@@ -243,11 +243,7 @@ postgres.describe("checks.unique of rows for Postgres", () => {
   test("checks.unique of rows for Postgres is refused in mode append with on_fail: warn, because its rows cannot be distinguished from those of other runs", async () => {
     const output = { parquet: undefined, postgres: { url: "postgres://x/y", table: "scores", mode: "append" } };
     await expectEnd(
-      runUnique(scratch.path, {
-        select: rows("1"),
-        checks: { unique: ["id"], on_fail: "warn" },
-        output,
-      }),
+      runUnique(scratch.path, { select: rows("1"), checks: { unique: ["id"], on_fail: "warn" }, output }),
       64,
       "checks.unique",
     );

@@ -37,12 +37,7 @@ const rows = 70_000;
 const tableOf = (count: number): string => `SELECT range AS id, (range * 37 % 1009)::FLOAT AS a, sin(range)::FLOAT AS b,
   CASE WHEN range % 997 = 0 THEN NULL ELSE range % 3 END::FLOAT AS c, (1e9 / (range + 1))::FLOAT AS d FROM range(${count})`;
 const select = tableOf(rows);
-const job = {
-  checks: { rejects: "100%" },
-  on_bad_row: "reject",
-  commit_rows: 20_000,
-  engine: { threads: 2 },
-};
+const job = { checks: { rejects: "100%" }, on_bad_row: "reject", commit_rows: 20_000, engine: { threads: 2 } };
 const bound = { inputs: { features: ["a", "b", "c", "d"] }, missing: "nan" };
 
 interface Way {

@@ -37,12 +37,7 @@ function heldAt(
   folder: string,
   { nights, runId }: Pick<HeldNight, "nights" | "runId">,
 ): Pick<HeldNight, "folder" | "nights" | "runId" | "status"> {
-  return {
-    folder,
-    nights,
-    runId,
-    status: async () => lastJson(await nights.night("status", date, "--json")),
-  };
+  return { folder, nights, runId, status: async () => lastJson(await nights.night("status", date, "--json")) };
 }
 
 /** Name of a span's part while it is staged. */

@@ -184,10 +184,7 @@ describe("a run whose checks pass", () => {
 describe("what a run is compared with", () => {
   test("a run is compared with published runs of earlier logical dates and otherwise equal params, whenever they were scored", async () => {
     const params = { region: "EU", ds: "${today}" };
-    const nights = await nightlyJob(scratch.path, {
-      params,
-      output: { parquet: { path: "out/${region}/dt=${ds}" } },
-    });
+    const nights = await nightlyJob(scratch.path, { params, output: { parquet: { path: "out/${region}/dt=${ds}" } } });
     const ids = new Map<string, unknown>();
     for (const [region, date] of [
       ["EU", "2026-11-25"],

@@ -32,12 +32,7 @@ async function hiveJob(
     await writeRows(join(folder, "shard.parquet"), select);
     await rename(join(folder, "shard.parquet"), file);
   }
-  return await smallJob(folder, {
-    model,
-    select: "SELECT 1",
-    input: { path: "data/**/*.parquet", ...input },
-    ...rest,
-  });
+  return await smallJob(folder, { model, select: "SELECT 1", input: { path: "data/**/*.parquet", ...input }, ...rest });
 }
 
 /** The rows of all parts with every value as text. */

@@ -267,10 +267,7 @@ async function runWithArrivals(
 test("a new run that waits for its rows looks at the target once, and loads the model when they are there", async () => {
   const input = { min_rows: 61, wait: "4h" };
   const first = await runWithArrivals(scratch.path, { input, newRun: false, arrivals: [0, 1] });
-  expect(first).toMatchObject({
-    outcome: { status: "complete", rowsPlanned: 61 },
-    calls: { finds: 1, engines: 1 },
-  });
+  expect(first).toMatchObject({ outcome: { status: "complete", rowsPlanned: 61 }, calls: { finds: 1, engines: 1 } });
 
   const more = { min_rows: 170, wait: "4h" };
   const second = await runWithArrivals(scratch.path, { input: more, newRun: true, arrivals: [2, 3, 4] });

@@ -209,9 +209,7 @@ describe.skipIf(missing !== undefined)(`a topic of Kafka${skipped}`, () => {
     registry.schemas.set(51, { schema: "syntax", schemaType: "PROTOBUF" });
     const raw = [framed(50, '{"id": 4, "x": 4}'), framed(51, "x"), framed(52, "x"), framed(1, "x"), "7b7d"];
     await broker.act("raw", "registered", raw);
-    const place = (password: string): object => ({
-      registry: { url: registry.url, username: "alice", password },
-    });
+    const place = (password: string): object => ({ registry: { url: registry.url, username: "alice", password } });
     const ran = await run(await writeJob("registered", {}, {}, place("registry-password")));
     expect(ran, ran.stderr).toMatchObject({ code: 0, report: { rows_scored: 4, rows_rejected: 4 } });
     const rows = await outputRows(join(scratch.path, "out"));

@@ -43,9 +43,7 @@ async function hide(job: OwnJob, output: string): Promise<void> {
 }
 
 test("an output folder that the input pattern matches is refused with 64, and nothing is written", async () => {
-  const job = await ownJob(scratch.path, "wine-forest", {
-    input: { path: ["in/*.parquet", "out/_old/*.parquet"] },
-  });
+  const job = await ownJob(scratch.path, "wine-forest", { input: { path: ["in/*.parquet", "out/_old/*.parquet"] } });
   await hide(job, job.out);
 
   await expectEnd(runSpec(job.spec), 64, "out/_old/a.parquet is in output.parquet.path");

@@ -124,9 +124,7 @@ postgres.describe("diff in Postgres", () => {
   test("diff compares a held run with the table that readers see", async () => {
     await using database = await postgres.server().createDatabase();
     const output = { postgres: { mode: "upsert", key: ["id"] } };
-    const job = await jobIn(scratch.path, database, output, {
-      checks: { outputs: { score: { range: [0, 1] } } },
-    });
+    const job = await jobIn(scratch.path, database, output, { checks: { outputs: { score: { range: [0, 1] } } } });
     await expectEnd(job.night("2026-11-21"), 67);
     await database.query(
       "CREATE TABLE scores.seen AS SELECT id, 0::real AS score FROM generate_series(0, 9) AS t (id)",

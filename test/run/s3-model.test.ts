@@ -30,10 +30,7 @@ async function unfinishedJob({ versions = false } = {}): Promise<ModelJob> {
   await mkdir(join(folder.path, "caches"));
   await bucket.putFile("wine.onnx", join(models, wine.model));
   const run: ModelJob["run"] = async (machine, key = "wine.onnx") => {
-    const spec = await writeSpec(folder.path, wine, {
-      model: { path: `s3://${bucket.name}/${key}` },
-      commit_rows: 60,
-    });
+    const spec = await writeSpec(folder.path, wine, { model: { path: `s3://${bucket.name}/${key}` }, commit_rows: 60 });
     const env = { XDG_CACHE_HOME: join(folder.path, "caches", machine) };
     return await runInS3(["run", spec, "--no-progress"], { port: s3.server().port, env });
   };

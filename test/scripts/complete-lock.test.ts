@@ -6,9 +6,7 @@ import { z } from "zod";
 import { projectFolder } from "../support/cli.js";
 import { scratchFolder } from "../support/job.js";
 
-const lockFile = z.looseObject({
-  packages: z.record(z.string(), z.looseObject({ integrity: z.string().optional() })),
-});
+const lockFile = z.looseObject({ packages: z.record(z.string(), z.looseObject({ integrity: z.string().optional() })) });
 type Packages = z.infer<typeof lockFile>["packages"];
 
 const arm = "node_modules/@duckdb/node-bindings-linux-arm64";

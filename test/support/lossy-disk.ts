@@ -264,10 +264,7 @@ function fileSystemOver(nodes: Nodes, call: Call): FileSystem {
       }),
     stat: (path) => call("stat", path, () => real.stat(path)),
     digest: (path) => call("digest", path, () => real.digest(path)),
-    sync: (path) =>
-      call("sync", path, () => nodes.sync(path), {
-        fail: () => nodes.drop(path),
-      }),
+    sync: (path) => call("sync", path, () => nodes.sync(path), { fail: () => nodes.drop(path) }),
     link: (from, to) => call("link", to, () => real.link(from, to)),
     rename: (from, to) => call("rename", to, () => nodes.forgetting([to], () => real.rename(from, to))),
     unlink: (path) => call("unlink", path, () => nodes.forgetting([path], () => real.unlink(path))),

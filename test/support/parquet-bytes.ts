@@ -101,14 +101,10 @@ function dataHeader(file: TinyFile, count: number): Record<number, Value> {
   const values = i32(file.pageValues ?? count);
   if (levelBytes !== undefined) {
     const { repetition, definition } = levelBytes;
-    return {
-      8: struct({ 1: values, 2: i32(0), 3: i32(1), 4: i32(encoding), 5: i32(definition), 6: i32(repetition) }),
-    };
+    return { 8: struct({ 1: values, 2: i32(0), 3: i32(1), 4: i32(encoding), 5: i32(definition), 6: i32(repetition) }) };
   }
   const statistics = statisticsBytes === undefined ? {} : { 5: struct({ 6: binary("m".repeat(statisticsBytes)) }) };
-  return {
-    5: struct({ 1: values, 2: i32(encoding), 3: i32(file.levelEncoding ?? 3), 4: i32(3), ...statistics }),
-  };
+  return { 5: struct({ 1: values, 2: i32(encoding), 3: i32(file.levelEncoding ?? 3), 4: i32(3), ...statistics }) };
 }
 
 /** Of Thrift's compact protocol. */

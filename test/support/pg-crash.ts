@@ -25,11 +25,7 @@ export async function runWatchedPg(
   } = {},
 ): Promise<CliResult> {
   const shown = command === "run" ? ["--no-progress", "--log-level", "debug"] : [];
-  return await runCli([command, spec, ...shown, ...args], {
-    ...options,
-    node: [`--import=${preload}`],
-    env,
-  });
+  return await runCli([command, spec, ...shown, ...args], { ...options, node: [`--import=${preload}`], env });
 }
 
 /** Every moment in torture, else one of each kind. `ofEnd`: only in the rows and at the end, where modes differ. */

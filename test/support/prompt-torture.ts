@@ -206,10 +206,7 @@ function specOf(
     input: { path: "tickets.parquet" },
     model: {
       server: { protocol: "openai", url: server.url, name: "mock-1", concurrency, flush_seconds: 1, ...ofServer },
-      prompt: {
-        system,
-        user: "{{body}}",
-      },
+      prompt: { system, user: "{{body}}" },
       sampling: { max_tokens: maxTokens },
       response: { label: { enum: labels }, sure: { type: "number", minimum: 0, maximum: 1 } },
       budget: { price, ...budget },

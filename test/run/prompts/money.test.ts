@@ -31,12 +31,7 @@ describe("money", () => {
       cost: Math.round(prompt * 1000 + completion * 2000) / 1e6,
     };
     expect({ code, answers }).toEqual({ code: 0, answers: 20 });
-    expect(report["spending"]).toEqual({
-      ...spent,
-      rows_reused: 0,
-      requests_lost: 0,
-      run: { ...spent },
-    });
+    expect(report["spending"]).toEqual({ ...spent, rows_reused: 0, requests_lost: 0, run: { ...spent } });
     const manifest = JSON.parse(await readFile(join(job.out, "_manifest.json"), "utf8")) as { attempt: object };
     expect(manifest.attempt).toMatchObject({ spending: { run: spent } });
   });
@@ -98,10 +93,7 @@ describe("money", () => {
   });
 
   test("rows that are asked first show that a run would exceed its budget, for little money", async () => {
-    await using job = await promptJob({
-      select: rows(1000),
-      model: { sampling, budget: { price, max_cost: 5 } },
-    });
+    await using job = await promptJob({ select: rows(1000), model: { sampling, budget: { price, max_cost: 5 } } });
 
     const stopped = await expectReport(job.run(), 67, { code: "BUDGET" });
     expect(stopped.stderr).toMatch(/all rows would cost about \d\d\.\d, and model\.budget\.max_cost is 5/);

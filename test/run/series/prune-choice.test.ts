@@ -11,13 +11,7 @@ function runOf(day: number, status: RunStatus, { number = 1, pins = [] as readon
   const date = `2026-11-${String(day).padStart(2, "0")}`;
   const runId = `${idOf(day)}${number === 1 ? "" : `-r${number}`}` as RunId;
   const baseline = pins.map((pin) => ({ runId: idOf(pin), date, sha256: "", place: "" }));
-  const plan: Plan = {
-    ...planOf([1], 1),
-    runId,
-    params: { ds: date },
-    dateParam: "ds",
-    checks: { baseline },
-  };
+  const plan: Plan = { ...planOf([1], 1), runId, params: { ds: date }, dateParam: "ds", checks: { baseline } };
   const counts = { rows: 1, rejected: 0, spansCommitted: 1, at: null, seconds: null };
   const nothing = { verdict: undefined, decision: undefined, failure: undefined };
   return { runId, place: `out/dt=${date}`, status, plan, ...counts, ...nothing };

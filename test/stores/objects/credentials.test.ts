@@ -289,9 +289,7 @@ azurite.describe("an account of Azure", () => {
     ["a connection string with its key", (at: string) => connection(at, `AccountKey=${azureKey}`)],
     [
       "the connection string that the portal makes with a SAS",
-      (at: string) => ({
-        AZURE_STORAGE_CONNECTION_STRING: `BlobEndpoint=${at};SharedAccessSignature=${azureSas()}`,
-      }),
+      (at: string) => ({ AZURE_STORAGE_CONNECTION_STRING: `BlobEndpoint=${at};SharedAccessSignature=${azureSas()}` }),
     ],
     ["a connection string with a SAS", (at: string) => connection(at, `SharedAccessSignature=${azureSas()}`)],
   ] as const)("is reached with %s", async (_what, envAt) => {
