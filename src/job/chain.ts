@@ -7,7 +7,7 @@ import { lastLink, lastOrNone, linkAfter, linkOf, type LinkedRun, storeLink, typ
 import { replacedBy } from "../run/lifecycle/published-run.js";
 import { compareTargets } from "../run/plan/compare.js";
 import { runIdOf } from "../run/plan/identity.js";
-import type { PlanTarget, RunId } from "../run/plan/plan.js";
+import type { Plan, PlanTarget, RunId } from "../run/plan/plan.js";
 import type { Ledger } from "../stores/ledger.js";
 import type { RunSink, Sink } from "../targets/target.js";
 import { attemptServices } from "./attempt.js";
@@ -90,11 +90,8 @@ async function runAfter(
   await using sink = await openTarget(own, specPath, attempt);
   const { name, params } = own.spec;
   const whenOver = async (run: RunSink): Promise<void> => {
-    const place = placeElsewhere(run.plan.target, sink.planTarget);
-    if (place !== undefined && !attempt.newRun) {
-      throw new JobError("PLAN_CHANGED", `looking for the run after ${run.plan.runId}: its rows are in ${place}`, {
-        hint: `if another job is called ${name}, too, give this job another name, or each lacks the other's rows; to score all rows into ${sink.target}: run --new-run (and, unless mode is upsert, --allow-duplicates)`,
-      });
+    if (run.state.kind !== "discarded" || last.from !== null) {
+      requireHere(run.plan, sink, attempt); // else no row was published yet
     }
     if (attempt.tidies) {
       await run.finish(); // of an attempt that was killed after it was over
@@ -106,7 +103,34 @@ async function runAfter(
     () => linkAfter(sink, runIdOf(name, params, sha256Of), { last, whenOver }),
     ({ damage }) => damage !== undefined,
   );
+  if (next === undefined && last.from !== null) {
+    await requireRunBefore(loaded, specPath, attempt, last.run - 1); // no plan may say where the rows of this one come
+  }
   return next instanceof JobError ? undefined : next;
+}
+
+async function requireRunBefore(
+  loaded: LoadedSpec,
+  specPath: string,
+  attempt: ChainAttempt,
+  run: number,
+): Promise<void> {
+  const own = specOfRun(wholeOf(loaded), run);
+  await using sink = await openTarget(own, specPath, attempt);
+  const stored = await sink.find(runIdOf(own.spec.name, own.spec.params, sha256Of));
+  if (stored !== undefined) {
+    requireHere(stored.plan, sink, attempt);
+  }
+}
+
+/** @throws JobError PLAN_CHANGED where the rows of a run are in another table than the next ones come */
+function requireHere({ runId, job, target }: Plan, sink: Sink, { newRun }: ChainAttempt): void {
+  const place = placeElsewhere(target, sink.planTarget);
+  if (place !== undefined && !newRun) {
+    throw new JobError("PLAN_CHANGED", `looking for the run after ${runId}: its rows are in ${place}`, {
+      hint: `if another job is called ${job}, too, give this job another name, or each lacks the other's rows; a table that was renamed needs its name again; to score all rows into ${sink.target}, also those that it has: run --new-run (and, unless mode is upsert, --allow-duplicates)`,
+    });
+  }
 }
 
 /** undefined: the rows of the runs before are where this one's come. */

@@ -81,7 +81,7 @@ export async function storeDay(
   const verdict = await decisions.read(plan.runId, verdictDocument);
   const signs = verdict === undefined ? {} : signsIn(verdict.verdict);
   const note = {
-    beginsMs: day?.beginsMs ?? 0,
+    beginsMs: day === undefined ? 0 : day.beginsMs,
     profile: profile && packText(profile),
     signs,
     staged: plan.staged,
@@ -89,7 +89,7 @@ export async function storeDay(
   const text = JSON.stringify(note);
 
   // Before the note is there: an attempt that is killed meanwhile is followed by one that removes them.
-  await removeOld(ledger, chain, plan.checks?.day?.before ?? Math.max(1, number - 1), number);
+  await removeOld(ledger, chain, plan.checks?.day?.before ?? Math.max(1, number - mostDiscarded), number);
   await ledger.create(numberedRunId(chain, number), dayNote, { at, writer: run.planId, text });
 }
 

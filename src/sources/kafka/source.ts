@@ -119,7 +119,7 @@ async function pin(options: TopicOptions, { table, changes }: WantedInput): Prom
   const readsOn = changes?.onRewrite === "new_files";
   const isNew = start !== undefined && start.id !== facts.id;
   if ((isNew && !readsOn) || (end !== undefined && end.id !== facts.id)) {
-    throw rewritten(topic, `it was deleted and made anew: its id is ${facts.id}, not ${(end ?? start)?.id}`);
+    throw rewritten(topic, `it was deleted and made anew: its id is ${facts.id}, not ${(isNew ? start : end)?.id}`, end);
   }
   const ends = Object.entries((isNew ? undefined : start?.offsets) ?? {});
   // The broker that was asked may not know of the newest partitions yet, which the last run has read.
@@ -143,12 +143,12 @@ async function pin(options: TopicOptions, { table, changes }: WantedInput): Prom
     const [to, endEpoch] = end?.offsets[partition] ?? [Math.max(begin, now.offset), now.epoch];
     const endCut = end && (await cutOf(cluster, partition, { to, epoch: endEpoch }));
     if (endCut !== undefined) {
-      throw rewritten(topic, endCut.found); // no run could be planned up to there
+      throw rewritten(topic, endCut.found, end); // no run could be planned up to there
     }
     partitions[partition] = { from: Math.min(begin, to), to, epoch: endEpoch };
   }
   if (end !== undefined && Object.values(partitions).every(({ from, to }) => from === to)) {
-    throw rewritten(topic, "all records that this run was to read were removed before it has read them");
+    throw rewritten(topic, "all records that this run was to read were removed before it has read them", end);
   }
   return { id: facts.id, bytes: await recordBytes(options, partitions), partitions };
 }
@@ -157,9 +157,11 @@ function positionIn(text: string | null | undefined): Position | undefined {
   return text === null || text === undefined ? undefined : (JSON.parse(text) as Position);
 }
 
-function rewritten(topic: string, found: string): JobError {
+/** @param end where the run ends, whose range was stored: other records cannot take the place of these */
+function rewritten(topic: string, found: string, end?: Position): JobError {
+  const all = "read all of it, with --new-run (and, unless mode is upsert, --allow-duplicates)";
   return new JobError("INPUT_REWRITTEN", `reading topic ${topic}: ${found}`, {
-    hint: "on_rewrite: new_files reads what is there from now on; or read all of it, with --new-run (and, unless mode is upsert, --allow-duplicates)",
+    hint: end === undefined ? `on_rewrite: new_files reads what is there from now on; or ${all}` : all,
   });
 }
 

@@ -37,7 +37,7 @@ export function openLedger(store: Store, folder: string): Ledger {
         await store.update(layout.document(kind.name), changed, undefined, stop);
       }
     },
-    remove: (runId, { name }) => store.update(layoutOf(folder, runId).document(name), () => undefined, undefined),
+    remove: (runId, { name }) => store.remove(layoutOf(folder, runId).control, [`${name}.json`]),
   };
 }
 
