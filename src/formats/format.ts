@@ -170,8 +170,8 @@ export interface SliceUnits {
 }
 
 export interface UnitOptions {
-  /** Whether one call of `read` would read the slice with many others. */
-  readonly isOneOfMany: boolean;
+  /** False: the slice is one of several that one call of `read` would read. */
+  readonly isAlone: boolean;
   /** undefined: the workers score nothing. */
   readonly sharing?: UnitSharing | undefined;
 }

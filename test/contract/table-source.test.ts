@@ -244,7 +244,7 @@ test.each([
     const shard = opened(scratch.path, file);
     const slice: SliceRequest = { file: shard, rowStart: 0, rowEnd: 3000, projection, partitions: shard.partitions };
 
-    const units = await decoder.units(slice, { isOneOfMany: false });
+    const units = await decoder.units(slice, { isAlone: true });
 
     expect(units === undefined ? undefined : [...units.removed]).toEqual(inUnits ? [7, 9] : undefined);
   },

@@ -79,8 +79,6 @@ const largeValues = 2 ** 20;
 const mostDecodeWorkers = 4;
 /** The number of consecutive slices without a row read by workers, after which workers get no more slices. */
 const fruitlessLimit = 2;
-/** So many small shards are read one by one where workers can: opening DuckDB takes longer. */
-const fewSlices = 4;
 
 export function openSliceReader(options: SliceReaderOptions): SliceReader {
   const { decoder, cores, startDecodeWorkers, memory, scoring, onFailure, onGivenUp } = options;
@@ -124,11 +122,11 @@ export function openSliceReader(options: SliceReaderOptions): SliceReader {
 
   return {
     async *read(slices, rowsLeft, turn) {
-      const isOneOfMany = slices.length > fewSlices;
+      const isAlone = slices.length === 1;
       let left = rowsLeft;
       for (const [index, slice] of slices.entries()) {
         const sharing = scoring && { workers: scoring.count, rowsLeft: left, batchRows: scoring.batchRows };
-        const shared = isForWorkers(slice) ? await decoder.units(slice, { isOneOfMany, sharing }) : undefined;
+        const shared = isForWorkers(slice) ? await decoder.units(slice, { isAlone, sharing }) : undefined;
         if (shared === undefined && index === 0) {
           await turn?.near;
           yield* decoder.read(slices);

@@ -30,9 +30,9 @@ export function openParquetDecoder({
   return namingDecoder({
     footers: (files) => readFooters(async () => (await duckdb.open()).schemas, files, schemas),
     windows: sliceWindows,
-    async units(slice, { isOneOfMany, sharing }): Promise<SliceUnits | undefined> {
-      if (isOneOfMany) {
-        return undefined; // DuckDB reads many small shards in one query
+    async units(slice, { isAlone, sharing }): Promise<SliceUnits | undefined> {
+      if (!isAlone) {
+        return undefined; // DuckDB reads several small shards in one query
       }
       const texts = await withTextSizes(await readParquetFooter(slice.file), slice, ({ codec }) => !isUnpacked(codec));
       const footer = await withPageBytes(texts, slice);

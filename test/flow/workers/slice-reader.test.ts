@@ -56,10 +56,10 @@ interface Found {
   refusal: string | undefined;
 }
 
-async function readAll(reader: SliceReader, ...asked: SliceRequest[]): Promise<Found> {
+async function readAll(reader: SliceReader, asked: SliceRequest): Promise<Found> {
   const found: Found = { ids: [], longest: 0, scored: 0, refusal: undefined };
   try {
-    for await (const { rowCount, carried, predictions } of reader.read(asked, rowsOf(asked))) {
+    for await (const { rowCount, carried, predictions } of reader.read([asked], asked.rowEnd - asked.rowStart)) {
       const [column] = carried;
       for (const id of column?.kind === "fixed" ? (column.data as BigInt64Array) : []) {
         found.ids.push(Number(id));
@@ -75,9 +75,6 @@ async function readAll(reader: SliceReader, ...asked: SliceRequest[]): Promise<F
   }
   return found;
 }
-
-const rowsOf = (slices: readonly SliceRequest[]): number =>
-  slices.reduce((rows, { rowStart, rowEnd }) => rows + rowEnd - rowStart, 0);
 
 const range = (from: number, to: number): number[] => Array.from({ length: to - from }, (_, index) => from + index);
 
@@ -105,18 +102,6 @@ describe("a slice of a Parquet shard", () => {
     expect(found).toMatchObject({ ids: range(10, 4990), scored: 4980, refusal: undefined });
   });
 
-  test("a few small Parquet shards are scored by a thread that has the model, many are read by one query", async () => {
-    const path = await writeShard(scratch.path, 100);
-    const shards = (count: number): SliceRequest[] => Array.from({ length: count }, () => slice(path, 0, 100));
-    const ids = (count: number): number[] => shards(count).flatMap(() => range(0, 100));
-
-    const few = await readAll(openReader(scratch.path, echoing()), ...shards(4));
-    const many = await readAll(openReader(scratch.path, echoing()), ...shards(5));
-
-    expect(few).toEqual({ ids: ids(4), longest: 100, scored: 400, refusal: undefined });
-    expect(many).toMatchObject({ ids: ids(5), scored: 0, refusal: undefined });
-  });
-
   test("a large slice of a Parquet shard is scored by several threads if there are more cores", async () => {
     const path = await writeShard(scratch.path, manyRows);
 
@@ -138,17 +123,17 @@ describe("a slice of a Parquet shard", () => {
   test("a slice of a Parquet shard that DuckDB reads waits for its turn, and is not read if it is no longer needed", async () => {
     const path = await writeShard(scratch.path, 100);
     const reader = openReader(scratch.path, echoing());
-    const many = Array.from({ length: 5 }, () => slice(path, 0, 100)); // which together are DuckDB's
+    const both = [slice(path, 0, 100), slice(path, 0, 100)]; // several together are DuckDB's
     const calls: string[] = [];
     const near = sleep(50).then(() => calls.push("turn"));
 
-    for await (const { rowCount } of reader.read(many, 500, { queued: near, near })) {
+    for await (const { rowCount } of reader.read(both, 200, { queued: near, near })) {
       calls.push(`${rowCount} rows`);
     }
 
-    expect(calls).toEqual(["turn", ...many.map(() => "100 rows")]);
+    expect(calls).toEqual(["turn", "100 rows", "100 rows"]);
     const dropped = Promise.reject(new Error("no longer needed"));
-    const unwanted = reader.read(many, 500, { queued: dropped, near: dropped });
+    const unwanted = reader.read(both, 200, { queued: dropped, near: dropped });
     await expect(unwanted[Symbol.asyncIterator]().next()).rejects.toThrow("no longer needed");
   });
 
