@@ -85,13 +85,12 @@ async function holdRows({ sink, memory }: OpenedJob, plan: Plan, key: readonly s
   const write = membersOf(output);
   const { runId, model } = plan;
   return {
-    lookUp(keys, wanted) {
+    async lookUp(keys, wanted) {
       const hashes = hashKeys(keysOf(keys.map(({ column }) => column)), wanted);
       const places = findStored(table, { keys: hashes, rows: hashes }, undefined);
-      const found = Array.from(places, (place) =>
+      return Array.from(places, (place) =>
         place === noPlace ? undefined : { members: write(place), runId, model: model.sha256 },
       );
-      return Promise.resolve(found);
     },
     [Symbol.asyncDispose]: () => Promise.resolve(),
   };

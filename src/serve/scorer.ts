@@ -85,9 +85,11 @@ export async function openScorer(
         onDone: (batch, { outputs }) => open.rows.predict(tensorsByName(tensors, outputs), batch),
         onRow: (at, { message, reason }) => open.rows.refuse(at, message, reason),
       };
-      const scoring = packed.map((batch) => scoreInto(open, tools, batch));
-      await Promise.allSettled(scoring); // the engine is closed when nothing uses it any more
-      await Promise.all(scoring);
+      for (let from = 0; from < packed.length; from += engine.concurrency) {
+        const calls = packed.slice(from, from + engine.concurrency).map((batch) => scoreInto(open, tools, batch));
+        await Promise.allSettled(calls); // the engine is closed when nothing uses it any more
+        await Promise.all(calls);
+      }
       await engine.paid?.keep();
       const rejects = {
         spans: { locate: (fault: number) => ({ shard: requestShard, row: fault }) },

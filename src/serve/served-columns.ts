@@ -175,7 +175,7 @@ function put(type: ColumnType, data: Values, row: number, value: unknown): boole
   if (type === "float32" || type === "float64") {
     const isText = typeof value === "string" && /^(?:NaN|-?Infinity)$/.test(value);
     data[row] = isText || typeof value === "number" ? Number(value) : 0;
-    return isText || (typeof value === "number" && Number.isFinite(data[row]));
+    return isText || (typeof value === "number" && (Number.isNaN(value) || Number.isFinite(data[row])));
   }
   if (typeof type === "object") {
     return type.kind === "decimal" && putDecimal(type, data, row, value);

@@ -94,7 +94,7 @@ export async function openHttpServer(options: HttpOptions): Promise<HttpServer> 
     try {
       await new Promise<void>((resolve, reject) => {
         const refuse = (error: RequestError): void => {
-          request.off("data", take).pause();
+          request.off("data", take).resume();
           reject(error);
         };
         const take = (chunk: Buffer): void => {
@@ -116,6 +116,7 @@ export async function openHttpServer(options: HttpOptions): Promise<HttpServer> 
       bodyBytes -= length;
     }
     const { buffer, byteOffset } = Buffer.concat(chunks);
+    chunks.length = 0; // which the request keeps until it is answered
     return new Uint8Array(buffer, byteOffset, length); // whose slices are copies
   };
   const served = (): ServedRun => {

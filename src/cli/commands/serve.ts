@@ -5,8 +5,8 @@ import { refuseChain } from "../../job/chain.js";
 import { openLoaded } from "../../job/open.js";
 import { type JobOptions, readHeaderValue, readPem, readSpec } from "../../job/reading.js";
 import type { LoadedSpec } from "../../job/jobfile/load.js";
-import { everyRun, isInFrontOfReaders } from "../../run/lifecycle/recorded-run.js";
-import { isLaterRun, placeInOrder, replacedBy } from "../../run/lifecycle/published-run.js";
+import { everyRun, isInFrontOfReaders, latestFirst } from "../../run/lifecycle/recorded-run.js";
+import { logicalDateOf, replacedBy } from "../../run/lifecycle/published-run.js";
 import { paramTexts } from "../../run/plan/identity.js";
 import type { Plan } from "../../run/plan/plan.js";
 import { type ServeOptions, serve } from "../../serve/serve.js";
@@ -65,17 +65,25 @@ async function lastPublished(
   lookedAt: number,
 ): Promise<Plan | undefined> {
   const hasParams = (texts: readonly string[]): boolean => param.every((text) => texts.includes(text));
-  const recorded = await sink.history({ job: job.spec.name, last: lookedAt });
+  const recorded = latestFirst(await sink.history({ job: job.spec.name, last: lookedAt }));
   const plans = recorded.flatMap((run) =>
     run.plan !== undefined && isInFrontOfReaders(run) && hasParams(paramTexts(run.plan.params)) ? [run.plan] : [],
   );
-  const [first, ...others] = plans.map((plan) => ({ plan, ...placeInOrder(plan, hourParam) }));
-  if (first === undefined || replacedBy(first.plan.target) !== "all") {
-    return first && others.reduce((latest, run) => (isLaterRun(run, latest) ? run : latest), first).plan;
+  const [first] = plans;
+  if (first !== undefined && replacedBy(first.target) === "all") {
+    // The table has the rows of the run that was published last, also where that is one of an earlier date.
+    const shown = (await sink.published("here")).at(-1);
+    return plans.find(({ runId }) => runId === shown?.runId);
   }
-  // The table has the rows of the run that was published last, also where that is one of an earlier date.
-  const shown = (await sink.published("here")).at(-1);
-  return plans.find(({ runId }) => runId === shown?.runId);
+  if (first === undefined || hourParam === undefined) {
+    return first;
+  }
+  const isOfDate = (plan: Plan): boolean => logicalDateOf(plan) === logicalDateOf(first);
+  if (recorded.length >= lookedAt && recorded.every(({ plan }) => plan === undefined || isOfDate(plan))) {
+    return undefined; // the date may have more runs
+  }
+  const hourOf = ({ params }: Plan): string => params[hourParam] ?? "";
+  return plans.filter(isOfDate).reduce((latest, plan) => (hourOf(plan) > hourOf(latest) ? plan : latest));
 }
 
 async function secretsOf(

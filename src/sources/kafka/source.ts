@@ -119,7 +119,11 @@ async function pin(options: TopicOptions, { table, changes }: WantedInput): Prom
   const readsOn = changes?.onRewrite === "new_files";
   const isNew = start !== undefined && start.id !== facts.id;
   if ((isNew && !readsOn) || (end !== undefined && end.id !== facts.id)) {
-    throw rewritten(topic, `it was deleted and made anew: its id is ${facts.id}, not ${(isNew ? start : end)?.id}`, end);
+    throw rewritten(
+      topic,
+      `it was deleted and made anew: its id is ${facts.id}, not ${(isNew ? start : end)?.id}`,
+      end,
+    );
   }
   const ends = Object.entries((isNew ? undefined : start?.offsets) ?? {});
   // The broker that was asked may not know of the newest partitions yet, which the last run has read.
