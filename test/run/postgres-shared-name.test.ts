@@ -68,9 +68,15 @@ postgres.describe("two jobs of one name for different tables", () => {
       await lake.act("append 100 50");
       await expectEnd(run("other"), 66, "public.one", "another name", "--new-run");
       await expectEnd(run("one"), 0);
-      expect(await database.query("SELECT count(*)::int4 AS rows FROM one")).toEqual([{ rows: 150 }]);
+      await lake.act("append 150 10");
+      await database.query("ALTER TABLE one RENAME COLUMN score TO other_score");
+      await expectEnd(run("one"), 64); // with its range stored, and no plan
+      await expectEnd(run("other"), 66, "public.one");
+      await database.query("ALTER TABLE one RENAME COLUMN other_score TO score");
+      await expectEnd(run("one"), 0);
+      expect(await database.query("SELECT count(*)::int4 AS rows FROM one")).toEqual([{ rows: 160 }]);
       await expectEnd(run("other", "--new-run", "--allow-duplicates"), 0); // all rows, and the chain goes on there
-      expect(await database.query("SELECT count(*)::int4 AS rows FROM other")).toEqual([{ rows: 150 }]);
+      expect(await database.query("SELECT count(*)::int4 AS rows FROM other")).toEqual([{ rows: 160 }]);
     },
   );
 
