@@ -25,7 +25,9 @@ process.on("exit", (code) => {
 });
 
 endOnSignalsAsFirstProcess();
-collectGarbage();
+if (process.argv[2] !== "serve") {
+  collectGarbage(); // for which the answers of a server would wait
+}
 void main(process.argv.slice(2)).catch((error: unknown) => {
   process.exitCode = failWith(error, {}, process); // an error of loading the program
 });
