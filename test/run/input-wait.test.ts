@@ -7,6 +7,7 @@ import { withInput } from "#src/run/input.js";
 import { runJob } from "#src/run/run.js";
 import { type CliResult, expectEnd, projectFolder, runCli, runHere } from "../support/cli.js";
 import { fixtures, scratch, scratchFolder, type SpecOverrides, writeSpec } from "../support/job.js";
+import { until } from "../support/waiting.js";
 
 const wine = fixtures[2] as (typeof fixtures)[number];
 const parts = join(projectFolder, "fixtures/data/wine");
@@ -16,10 +17,10 @@ interface Waited extends CliResult {
   readonly report: { readonly status: string; readonly rows_planned: number; readonly input_wait_seconds: number };
 }
 
-/** Runs a job that waits; calls `arrive` with the folder of its input once it says so. */
+/** Runs a job that waits; calls `arrive` with the folder of its input, and with what waits for a message, once it says so. */
 async function runWaiting(
   { input, args = [], ...overrides }: SpecOverrides & { readonly args?: readonly string[] },
-  arrive: (folder: string) => Promise<void>,
+  arrive: (folder: string, says: (what: RegExp) => Promise<void>) => Promise<void>,
 ): Promise<Waited> {
   await using ownFolder = await scratchFolder();
   const folder = join(ownFolder.path, "in");
@@ -29,11 +30,11 @@ async function runWaiting(
     ...overrides,
   });
   let arriving: Promise<void> | undefined;
+  let said = "";
   const ended = await runHere(["run", spec, "--json", ...args], {
     onStderr: (seen) => {
-      if (waiting.test(seen)) {
-        arriving ??= arrive(folder);
-      }
+      said = seen;
+      arriving ??= waiting.test(seen) ? arrive(folder, (what) => until(() => what.test(said))) : undefined;
     },
   });
   await arriving;
@@ -79,10 +80,10 @@ describe("input.wait", () => {
 
   test.concurrent("input.wait waits until the input has input.min_rows rows", async () => {
     let told = 0;
-    const { code, stderr, report } = await runWaiting({ input: { min_rows: 100 } }, async (folder) => {
+    const { code, stderr, report } = await runWaiting({ input: { min_rows: 100 } }, async (folder, says) => {
       told += 1;
       await put(folder, 0);
-      await new Promise((resolve) => setTimeout(resolve, 4000));
+      await says(/has 60 rows/);
       await put(folder, 3);
     });
     expect([code, told, report]).toMatchObject([0, 1, { status: "complete", rows_planned: 124 }]);
