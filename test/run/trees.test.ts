@@ -12,8 +12,8 @@ import { scoreHere } from "../support/score.js";
 
 /** What the bundle is made of: the preload below reaches its ONNX Runtime. */
 const modules = join(projectFolder, "dist/cli/main.js");
-/** So many that ONNX Runtime takes some times as long as compiling does. */
-const rows = 24_000;
+/** So many that ONNX Runtime takes many times as long as compiling does, or as a busy machine takes to open the model. */
+const rows = 80_000;
 const names = Array.from({ length: 32 }, (_, index) => `f${index}`);
 /** Each feature in its own way, some missing; the last rows repeat the first. */
 const select = `SELECT i AS id, ${names.map((name, index) => `CASE WHEN hash(r, ${index}) % 50 = 7 THEN NULL ELSE (hash(r, ${index}) % 100000)::DOUBLE / 1e4 - 5 END::FLOAT AS ${name}`).join(", ")} FROM (SELECT i, i % 16000 AS r FROM range(${rows}) AS t(i))`;
