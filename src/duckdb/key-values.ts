@@ -46,7 +46,7 @@ async function* partRows(connection: DuckDBConnection, path: string, named: Keye
   yield* rowTexts(connection, `read_parquet(${file}, hive_partitioning = false)`, named, Number(rows));
 }
 
-/** Bytes, times and what no other type is read as are texts here, spelled as `jsonOf` does; and JSON is, which is cast. */
+/** Bytes, times and what no other type is read as are texts here, spelled as `jsonOf` does, but for spans of time; and JSON is, which is cast. */
 async function* tableRows(
   connection: DuckDBConnection,
   { columns: ofTable, rows }: StoredTable,

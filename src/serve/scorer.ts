@@ -60,7 +60,7 @@ export async function openScorer(
     ...served,
     concurrency: engine.local?.sessions ?? engine.concurrency,
     async score(piece) {
-      const span = { index: 0, ...piece };
+      const span = { index: 0, rowStart: 0, rowEnd: piece.rowEnd };
       const open = openSpan({ contract, span, onFault: (_, fault) => void open.setAside(fault) });
       const most = Math.min(batchRows, batchLimit.rows, piece.rowEnd);
       const packer = createPacker({ contract, batchRows: () => most, onFault: (fault) => open.onFault(fault) });

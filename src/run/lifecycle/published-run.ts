@@ -8,7 +8,7 @@ import type {
   PlannedModel,
   RunId,
 } from "../plan/plan.js";
-import { isCalendarDate, isDateText, sameParams, sameSeries, shortDigest, splitRunId } from "../plan/identity.js";
+import { isCalendarDate, sameParams, sameSeries, shortDigest, splitRunId } from "../plan/identity.js";
 import { byChecks } from "./lifecycle.js";
 import { assertNever } from "../../base/errors.js";
 
@@ -54,32 +54,6 @@ export type DatedRun = PublishedRun & PinnedRun;
 export function logicalDateOf({ params, dateParam }: Pick<Plan, "params" | "dateParam">): string | undefined {
   const given = dateParam === null ? undefined : params[dateParam];
   return given !== undefined && isCalendarDate(given) ? given : undefined;
-}
-
-export interface PlaceInOrder {
-  /** Runs are compared by the first text that differs. */
-  readonly order: readonly string[];
-  /** Job and params, without dates. */
-  readonly series: string;
-}
-
-/** Dates order the runs of a series, then the hour, then their numbers. @param hourParam undefined: no param is an hour */
-export function placeInOrder(plan: Plan, hourParam: string | undefined): PlaceInOrder {
-  const params = Object.entries(plan.params).toSorted(([left], [right]) => (left < right ? -1 : 1));
-  const isTime = ([name, value]: readonly [string, string]): boolean => name === hourParam || isDateText(value);
-  const times = params.filter((param) => isTime(param) && param[0] !== plan.dateParam && param[0] !== hourParam);
-  const hour = hourParam === undefined ? "" : (plan.params[hourParam] ?? "");
-  const number = String(splitRunId(plan.runId).number).padStart(9, "0");
-  const others = params.filter((param) => !isTime(param)).map(([name, value]) => `${name}=${value}`);
-  return {
-    order: [logicalDateOf(plan) ?? "", hour, ...times.map(([, value]) => value), number],
-    series: [`job ${plan.job}`, ...others].join(", "),
-  };
-}
-
-export function isLaterRun({ order }: PlaceInOrder, than: PlaceInOrder): boolean {
-  const at = order.findIndex((text, index) => text !== than.order[index]);
-  return at >= 0 && (order[at] ?? "") > (than.order[at] ?? "");
 }
 
 /** The date by which checks compare a run: the logical one, or of a run of a chain the day when it was planned. */

@@ -17,7 +17,8 @@ import { type RetryTools, type RetryVerdict, tryAgain } from "../../base/retry.j
 import { isRedisUrl, type RedisSpec } from "../../job/jobfile/publish-spec.js";
 import { hideCredentials } from "../../job/jobfile/secrets.js";
 import { outputColumns, scoredColumns } from "../../models/binding/contract.js";
-import { isLaterRun, placeInOrder, type PlaceInOrder } from "../../run/lifecycle/published-run.js";
+import { logicalDateOf } from "../../run/lifecycle/published-run.js";
+import { isDateText, splitRunId } from "../../run/plan/identity.js";
 import type { Plan, RunId } from "../../run/plan/plan.js";
 import type { RunSink } from "../target.js";
 import type { After } from "./after.js";
@@ -554,4 +555,30 @@ function judge(doing: string, error: unknown): RetryVerdict {
   return code === undefined || hint === undefined
     ? { kind: "again", found }
     : { kind: "end", error: new JobError(code, `${doing}: ${found}`, { hint, cause }) };
+}
+
+interface PlaceInOrder {
+  /** Runs are compared by the first text that differs. */
+  readonly order: readonly string[];
+  /** Job and params, without dates. */
+  readonly series: string;
+}
+
+/** Dates order the runs of a series, then the hour, then their numbers. @param hourParam undefined: no param is an hour */
+function placeInOrder(plan: Plan, hourParam: string | undefined): PlaceInOrder {
+  const params = Object.entries(plan.params).toSorted(([left], [right]) => (left < right ? -1 : 1));
+  const isTime = ([name, value]: readonly [string, string]): boolean => name === hourParam || isDateText(value);
+  const times = params.filter((param) => isTime(param) && param[0] !== plan.dateParam && param[0] !== hourParam);
+  const hour = hourParam === undefined ? "" : (plan.params[hourParam] ?? "");
+  const number = String(splitRunId(plan.runId).number).padStart(9, "0");
+  const others = params.filter((param) => !isTime(param)).map(([name, value]) => `${name}=${value}`);
+  return {
+    order: [logicalDateOf(plan) ?? "", hour, ...times.map(([, value]) => value), number],
+    series: [`job ${plan.job}`, ...others].join(", "),
+  };
+}
+
+function isLaterRun({ order }: PlaceInOrder, than: PlaceInOrder): boolean {
+  const at = order.findIndex((text, index) => text !== than.order[index]);
+  return at >= 0 && (order[at] ?? "") > (than.order[at] ?? "");
 }
