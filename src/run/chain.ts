@@ -121,7 +121,7 @@ export async function storeLink(
 
 type Range = Pick<Changes, "from" | "to">;
 
-/** What nothing came in after a run. One that cannot be read begins nowhere. */
+/** What nothing came in after a run. One that cannot be read begins nowhere. @public so that tests read it */
 export const passedDocument: DocumentKind<Range> = {
   name: "passed",
   parse: (json) => range.safeParse(json).data ?? { from: "", to: "" },
