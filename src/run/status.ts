@@ -369,8 +369,8 @@ interface JudgedColumn {
   /** The farthest of its results, which tells the column, and the date of its night. */
   readonly farthest: Finding;
   readonly date: string;
-  /** The factor above which no night had been held or warned of; default: none is high enough. */
-  readonly passesWith?: number;
+  /** The factor above which it would not have held or warned; infinite: there is none. */
+  readonly passesWith: number;
 }
 
 /**
@@ -423,8 +423,8 @@ function columnsOf(nights: readonly Verdict[]): JudgedColumn[] {
     const [{ finding: farthest, date } = signs[0] as (typeof signs)[0]] = signs.toSorted(
       (left, right) => timesLimit(right.finding) - timesLimit(left.finding),
     );
-    const most = Math.max(...signs.map(({ finding }) => finding.passesWith ?? Infinity));
-    return { held: held.size, warned, farthest, date, ...(Number.isFinite(most) ? { passesWith: most } : {}) };
+    const passesWith = Math.max(...signs.map(({ finding }) => finding.passesWith ?? Infinity));
+    return { held: held.size, warned, farthest, date, passesWith };
   });
   return columns.toSorted((left, right) => right.held - left.held || right.warned - left.warned);
 }
