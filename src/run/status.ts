@@ -400,11 +400,8 @@ export async function judgeNights(job: Job, sink: Sink, last: number): Promise<J
     const before = profiles.filter(({ date }, index) => date < run.date && read[index]?.isNormal === true);
     return judge({ run, earlier: earlierThan(run.date, before), limits: { ...limits(run.date), onFail: "hold" } });
   });
-  return {
-    factor: spec.checks?.factor ?? defaultLimits.factor,
-    nights,
-    columns: columnsOf(nights),
-  };
+  const { factor } = spec.checks ?? defaultLimits;
+  return { factor, nights, columns: columnsOf(nights) };
 }
 
 function columnsOf(nights: readonly Verdict[]): JudgedColumn[] {

@@ -56,14 +56,8 @@ function nightsText({ factor, nights, columns }: JudgedNights, width: number | u
     const role = roleOf(farthest);
     const name = role === "run" ? "(the run)" : `${farthest.column}${role === "output" ? " (output)" : ""}`;
     const far = Number.isFinite(passesWith) ? `factor ${Number(passesWith.toPrecision(2))}` : "";
-    return [
-      name,
-      String(holds),
-      String(warns),
-      far,
-      date,
-      checkOf(farthest).say(farthest, { dateOf: (runId) => dateOf(nights, runId) }),
-    ];
+    const what = checkOf(farthest).say(farthest, { dateOf: (runId) => dateOf(nights, runId) });
+    return [name, String(holds), String(warns), far, date, what];
   });
   return [
     `${count(nights.length, "published night")}, ${dates}, each judged as if it were tonight with factor ${factor}: ${held} held, ${warned.length} warned`,
