@@ -145,6 +145,8 @@ export interface ChainPosition extends Pick<Changes, "from"> {
   readonly to: string | null;
   /** Stores that the run reads up to a position. Returns what is stored: another attempt may have been first. */
   claim(to: string, by: { readonly at: string; readonly writer: string }): Promise<Pick<Changes, "from" | "to">>;
+  /** Stores that nothing came up to a position, where the next look for rows begins. */
+  pass(to: string): Promise<void>;
   /** What the run is judged with, if it is planned at this time. undefined: with nothing. */
   planDay(at: Date): Promise<PlannedDay | undefined>;
   /** The rows of the day so far, with those of the run, and those of earlier days until the same time. */

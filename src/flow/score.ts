@@ -491,7 +491,7 @@ function takeHashed({ reuse }: OpenSpan, hashed: HashedUnit, { from, to }: Batch
   return { from: first, to: first + reuse.scoredCount - before, row: reuse.rowStart + before };
 }
 
-export function numbersOf({ rows, rowInRun }: OpenSpan, { rowCount }: OutputRows): BigInt64Array<ArrayBuffer> {
+function numbersOf({ rows, rowInRun }: OpenSpan, { rowCount }: OutputRows): BigInt64Array<ArrayBuffer> {
   const places = Array.from({ length: rowCount }, (_, index) => index);
   return BigInt64Array.from(rows.rowsAt(places), (row) => BigInt(rowInRun(row)));
 }

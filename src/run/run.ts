@@ -86,6 +86,7 @@ async function startRun(asked: OpenedJob, runId: RunId, held?: RunSink): Promise
 
   const begun = await withInput(opened, async (listing) => {
     if (input.chain?.to === null && listing.shards.length === 0) {
+      await (listing.changes && input.chain.pass(listing.changes.to));
       return { report: nothingNew(job, sink, reporter) };
     }
     models.prepare();

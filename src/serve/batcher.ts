@@ -1,6 +1,4 @@
 import { createColumnBuilder } from "../columns/columns.js";
-import { asFixed } from "../columns/value-text.js";
-import { rowNumberColumn } from "../models/binding/contract.js";
 import type { Column, OutputRows, Piece } from "../columns/types.js";
 import type { Deadline } from "./deadline.js";
 import { RequestError } from "./request-error.js";
@@ -177,16 +175,8 @@ function isColumns(values: RequestRows["values"]): values is ReadonlyMap<string,
 }
 
 /** The rows of a batch that are those of a request, from a row on. @throws RequestError 422 if some of them have no prediction */
-function rowsOf({ rows: output, rejects }: ScoredRows, from: number, rows: readonly number[]): BatchedRows {
-  const numbers = asFixed(output.columns.find(({ name }) => name === rowNumberColumn.name)?.column as Column).data;
-  const to = from + rows.length;
-  const at = new Int32Array(rows.length).fill(-1);
-  for (let index = 0; index < output.rowCount; index += 1) {
-    const row = Number(numbers[index]);
-    if (row >= from && row < to) {
-      at[row - from] = index;
-    }
-  }
+function rowsOf({ rows: output, rejects, ...scored }: ScoredRows, from: number, rows: readonly number[]): BatchedRows {
+  const at = scored.at.subarray(from, from + rows.length);
   if (at.includes(-1)) {
     const byRow = new Map(rejects.map((reject) => [reject.row, reject]));
     const refused = Array.from(at.keys()).filter((row) => at[row] === -1);

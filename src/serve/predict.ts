@@ -1,6 +1,5 @@
 import { filterColumn } from "../columns/columns.js";
 import type { NamedColumn } from "../columns/types.js";
-import { rowNumberColumn } from "../models/binding/contract.js";
 import type { ServeSpec } from "../job/jobfile/serve-spec.js";
 import { fieldsOf, isRecord } from "../base/guards.js";
 import { JobError, messageOf } from "../base/errors.js";
@@ -156,7 +155,7 @@ async function scoreRows(
   }
   const values = wanted.map((row) => rows[row] as JsonRow);
   const { output, at } = await batcher.score({ values, numbers: wanted }, deadline);
-  const members = membersOf(output.columns.filter(({ name }) => name !== rowNumberColumn.name));
+  const members = membersOf(output.columns);
   return new Map(wanted.map((row, place) => [row, { members: members(at[place] ?? 0), runId, model: model.sha256 }]));
 }
 

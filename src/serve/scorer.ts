@@ -8,20 +8,22 @@ import { directPlan } from "../flow/pack/direct.js";
 import { rowsRead } from "../flow/pack/select-rows.js";
 import { createPacker, type FeatureBatch } from "../flow/pack/packer.js";
 import { describeFaults } from "../flow/rejects.js";
-import { type BatchOptions, numbersOf, scoreInto, tensorsByName } from "../flow/score.js";
+import { type BatchOptions, scoreInto, tensorsByName } from "../flow/score.js";
 import { openSpan } from "../flow/span.js";
-import { outputTensors, withRowNumbers } from "../models/binding/contract.js";
+import { outputTensors } from "../models/binding/contract.js";
 import type { Engine } from "../models/engine.js";
 import type { Plan } from "../run/plan/plan.js";
 import { type ServedContract, servedContract } from "./served-columns.js";
 
-export type ScoredRows = Pick<SpanOutput, "rows" | "rejects">;
+export interface ScoredRows extends Pick<SpanOutput, "rows" | "rejects"> {
+  /** Where each row of the piece is in the output; -1: it is a reject, or was left out by `input.where`. */
+  readonly at: Int32Array;
+}
 
 /** Scores rows that are in memory as a run does, and publishes nothing. */
 export interface RowScorer extends ServedContract, AsyncDisposable {
   /** The number of calls that are worth making at once. */
   readonly concurrency: number;
-  /** The rows come with the column _row, their numbers in the piece; those that cannot be scored are rejects. */
   score(piece: Piece): Promise<ScoredRows>;
 }
 
@@ -99,8 +101,13 @@ export async function openScorer(
         kept: "",
       };
       const rows = open.rows.finish(open.keptRows);
+      const at = new Int32Array(piece.rowEnd).fill(-1);
+      for (const [index, scored] of open.rows.rowsAt(Array.from({ length: rows.rowCount }, (_, k) => k)).entries()) {
+        at[open.rowInRun(scored)] = index;
+      }
       return {
-        rows: withRowNumbers(rows, () => numbersOf(open, rows)),
+        rows,
+        at,
         rejects: await describeFaults(rejects, [...open.faults.values()]),
       };
     },

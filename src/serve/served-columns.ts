@@ -70,7 +70,6 @@ export function servedContract(planned: Contract): ServedContract {
     expressions: expressions === null ? null : { ...expressions, folders: [] },
     lineage: undefined,
     reuse: undefined,
-    numbered: true, // says which row of the request each is
   };
   return { contract, columns: [...columns.values()] };
 }

@@ -7,7 +7,7 @@ import { readFileSync } from "node:fs";
 import { createRequire } from "node:module";
 import { isAbsolute, join } from "node:path";
 import { fileURLToPath } from "node:url";
-import { isMainThread } from "node:worker_threads";
+import { getEnvironmentData, isMainThread, setEnvironmentData } from "node:worker_threads";
 import { cacheFolder } from "../base/cache-folder.js";
 import { type CodeCache, openCodeCache } from "./code-cache.js";
 import { setFlagsAtStart } from "./v8-flags.js";
@@ -45,10 +45,14 @@ export function load(entry: string): unknown {
       for (const name of builtins) {
         nodeRequire(`node:${name}`);
       }
-      setFlagsAtStart();
+      const [command = "none"] = /^[a-z]+$/.exec(process.argv[2] ?? "") ?? [];
+      setFlagsAtStart(command);
+      setEnvironmentData("command", command);
     }
     // A thread starts before its task is known, and compiles little until it has one.
-    const opened = openCodeCache(cacheFile(entry), { checkGrowth: !isMainThread });
+    const opened = openCodeCache(cacheFile(entry, getEnvironmentData("command") as string), {
+      checkGrowth: !isMainThread,
+    });
     cache = opened;
     process.once("exit", (code) => {
       if (code === 0) {
@@ -59,17 +63,17 @@ export function load(entry: string): unknown {
   return loadFile(entry, cache);
 }
 
-/** One file for each command, and one for threads: they load different files, and compile different functions. */
-function cacheFile(entry: string): string | undefined {
-  const { env, version, arch, argv } = process;
+/** One file for each command, and two for threads: they load different files, compile different functions, or for other flags. */
+function cacheFile(entry: string, command: string): string | undefined {
+  const { env, version, arch } = process;
   if (env["NODE_DISABLE_COMPILE_CACHE"] !== undefined || env["NODE_V8_COVERAGE"] !== undefined) {
     return undefined;
   }
-  const [command = "none"] = isMainThread ? (/^[a-z]+$/.exec(argv[2] ?? "") ?? []) : ["thread"];
+  const user = isMainThread ? command : command === "serve" ? "serve-thread" : "thread";
   const kinds = cacheFolderOrUndefined();
   // Not below the working directory: an archive that was unpacked there must not bring code along.
   return kinds !== undefined && isAbsolute(kinds)
-    ? join(kinds, `${bundleDigest}-${version}-${arch}`, `${command}-${entry}`)
+    ? join(kinds, `${bundleDigest}-${version}-${arch}`, `${user}-${entry}`)
     : undefined;
 }
 

@@ -19,12 +19,17 @@ export const v8Flags: readonly string[] = [
   ...(process.versions.v8.startsWith("11.3.") ? ["--interrupt-budget=400000"] : []),
 ];
 
+/** A server's heap is objects of requests: marked in one pass, they would hold all of them up for 25 ms. */
+const marksAtOnce = (command: string): boolean => command !== "serve";
+
 /**
- * Sets V8's flags. Only the first lines of the program may do so, while it has one thread, with next to nothing on its
+ * Sets V8's flags for a command. Only the first lines of the program may do so, while it has one thread, with next to nothing on its
  * heap: V8 may crash if a flag changes while garbage is being marked. The code cache is valid for these flags only.
  */
-export function setFlagsAtStart(): void {
+export function setFlagsAtStart(command: string): void {
   for (const flag of v8Flags) {
-    setFlagsFromString(flag);
+    if (flag !== "--no-incremental-marking" || marksAtOnce(command)) {
+      setFlagsFromString(flag);
+    }
   }
 }

@@ -60,12 +60,19 @@ describe.skipIf(missing !== undefined).each(lakeKinds)(`runs with input.since of
     expect(await runFolders()).toEqual([]);
     expect(await runCommand(["status", spec, "--expect-by", "00:00"])).toMatchObject({ code: 67 });
 
-    await lake.act("append 0 120");
+    await lake.act("append 0 60");
+    await lake.act("append 60 60");
     expect(await run(spec)).toMatchObject({ code: 0, status: "complete" });
     expect(await run(spec)).toMatchObject({ code: 0, status: "nothing_new" });
     await rm(join(scratch.path, "model.onnx"));
     await lake.act("compact");
     expect(await run(spec), "a compaction is nothing new, and needs no model").toMatchObject({ status: "nothing_new" });
+    for (let cleanUp = 0; cleanUp < 2; cleanUp += 1) {
+      await lake.act(kind === "delta" ? "checkpoint" : "expire");
+      expect(await run(spec), "what was looked through is gone").toMatchObject({ code: 0, status: "nothing_new" });
+      await lake.act("touch");
+      expect(await run(spec)).toMatchObject({ code: 0, status: "nothing_new" });
+    }
     await job(lake);
     await lake.act("append 120 60");
     await lake.act("append 180 60");
@@ -354,6 +361,9 @@ describe.skipIf(missing !== undefined)(`the output of runs with input.since${ski
       await lake.act(`append ${start} 100`);
       expect(await run(spec)).toMatchObject({ code: 0 });
     }
+    await lake.act("touch");
+    expect(await run(spec)).toMatchObject({ code: 0, status: "nothing_new" });
+    await lake.act("checkpoint");
     await writeFile(join(scratch.path, "keys.csv"), "id\n7\n150\n");
     const erased = await runCommand(["erase", spec, "--keys", join(scratch.path, "keys.csv")]);
     expect(erased, erased.stderr).toMatchObject({ code: 0 });

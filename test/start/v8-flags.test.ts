@@ -40,6 +40,14 @@ test("V8's flags are set before the first thread is started, and never changed",
   const first = seen.indexOf("thread");
   expect(seen.slice(0, first)).toEqual(v8Flags);
   expect(new Set(seen.slice(first))).toEqual(new Set(["thread", "gc: function"])); // of each thread
+
+  await runCli(["serve", join(scratch.path, "no.yaml")], {
+    node: [`--require=${preload}`],
+    env: { TOLD: `${told}-2` },
+  });
+  const marking = "--no-incremental-marking";
+  expect(readFileSync(`${told}-2`, "utf8")).not.toContain(marking);
+  expect(v8Flags).toContain(marking);
 });
 
 test("no code but that of the start sets flags of V8", () => {

@@ -74,16 +74,26 @@ export function lakeReader(source: Pick<Source, "list" | "open">, { query, unpac
       await using open = await source.open(shard);
       const { start, end } = range ?? { start: 0, end: shard.sizeBytes };
       await open.remote?.fetch([{ start, end }]);
-      return (await readFile(open.path)).subarray(start, end);
+      return (await orChanged(open, () => readFile(open.path))).subarray(start, end);
     },
     async parquet(name, sql) {
       const shard = await find(name);
       await using open = await source.open(shard);
       await open.remote?.fetch([{ start: 0, end: shard.sizeBytes }]);
-      return await query(open.path, sql);
+      return await orChanged(open, () => query(open.path, sql));
     },
     unpack,
   };
+}
+
+/** A file that a clean-up removes after it was opened is no damage. */
+async function orChanged<T>(open: OpenShard, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    await open.check();
+    throw error;
+  }
 }
 
 async function formatOf(source: Pick<Source, "listNames">, table: string): Promise<LakeFormat> {
