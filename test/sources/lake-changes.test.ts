@@ -27,7 +27,7 @@ function range(start: number, end: number): number[] {
   return Array.from({ length: end - start }, (_, index) => start + index);
 }
 
-function rewrittenError(found: string): object {
+function refusal(found: string): object {
   return { code: "INPUT_REWRITTEN", message: expect.stringContaining(found) as string };
 }
 
@@ -84,9 +84,7 @@ describe.skipIf(missing !== undefined).each(lakeKinds)(`the changes of a table, 
     const lake = await growingLake(kind, scratch.path, "append 0 10");
     const first = positionOf(await changes(lake.table, null));
     await lake.act("append 10 10", "compact", "delete 12 14");
-    await expect(changes(lake.table, first, { onRewrite: "new_files" })).rejects.toMatchObject(
-      rewrittenError("compaction"),
-    );
+    await expect(changes(lake.table, first, { onRewrite: "new_files" })).rejects.toMatchObject(refusal("compaction"));
   });
 
   test("are refused where a file of them is gone", async () => {
@@ -105,7 +103,7 @@ test.skipIf(missing !== undefined)(
     const lake = await growingLake("delta", scratch.path, "append 0 10");
     const first = positionOf(await changes(lake.table, null));
     await lake.act("append 10 10", "append 20 10", "checkpoint", "append 30 10");
-    await expect(changes(lake.table, first)).rejects.toMatchObject(rewrittenError("version 2"));
+    await expect(changes(lake.table, first)).rejects.toMatchObject(refusal("version 2"));
     const all = await changes(lake.table, null);
     expect(await idsOf(all)).toEqual(range(0, 40));
     await lake.act("append 40 10");
@@ -116,7 +114,7 @@ test.skipIf(missing !== undefined)(
     for (let start = 0; start < 60; start += 10) {
       await lake.act(`append ${start} 10`);
     }
-    await expect(changes(lake.table, positionOf(all))).rejects.toMatchObject(rewrittenError("another table"));
+    await expect(changes(lake.table, positionOf(all))).rejects.toMatchObject(refusal("another table"));
   },
 );
 
@@ -126,6 +124,6 @@ test.skipIf(missing !== undefined)(
     const lake = await growingLake("iceberg", scratch.path, "append 0 10");
     const first = positionOf(await changes(lake.table, null));
     await lake.act("append 10 10", "append 20 10", "expire");
-    await expect(changes(lake.table, first)).rejects.toMatchObject(rewrittenError("expired"));
+    await expect(changes(lake.table, first)).rejects.toMatchObject(refusal("expired"));
   },
 );
