@@ -16,7 +16,7 @@ import {
 import { replacedBy } from "../run/lifecycle/published-run.js";
 import { compareTargets } from "../run/plan/compare.js";
 import { runIdOf } from "../run/plan/identity.js";
-import type { Plan, PlanTarget, RunId } from "../run/plan/plan.js";
+import type { Plan, RunId } from "../run/plan/plan.js";
 import type { Ledger } from "../stores/ledger.js";
 import type { RunSink, Sink } from "../targets/target.js";
 import { attemptServices } from "./attempt.js";
@@ -133,18 +133,12 @@ async function requireRunBefore(
 
 /** @throws JobError PLAN_CHANGED where the rows of a run are in another table than the next ones come */
 function requireHere({ runId, job, target }: Plan, sink: Sink, { newRun }: ChainAttempt): void {
-  const place = placeElsewhere(target, sink.planTarget);
+  const { place } = compareTargets(target, sink.planTarget);
   if (place !== undefined && !newRun) {
     throw new JobError("PLAN_CHANGED", `looking for the run after ${runId}: its rows are in ${place}`, {
       hint: `if another job is called ${job}, too, give this job another name, or each lacks the other's rows; a table that was renamed needs its name again; to score all rows into ${sink.target}, also those that it has: run --new-run (and, unless mode is upsert, --allow-duplicates)`,
     });
   }
-}
-
-/** undefined: the rows of the runs before are where this one's come. */
-function placeElsewhere(planned: PlanTarget, asked: PlanTarget): string | undefined {
-  const dropped = planned["uuid"] === asked["uuid"] ? undefined : "a table that was dropped";
-  return compareTargets(planned, asked).isElsewhere ? `table ${String(planned["table"])}` : dropped;
 }
 
 /** The run that `--param run` names: it is continued, and never another one begun in its place once it is over. */

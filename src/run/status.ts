@@ -369,6 +369,8 @@ interface JudgedColumn {
   /** The farthest of its results, which tells the column, and the date of its night. */
   readonly farthest: Finding;
   readonly date: string;
+  /** The factor above which no night had been held or warned of; default: none is high enough. */
+  readonly passesWith?: number;
 }
 
 /**
@@ -421,7 +423,8 @@ function columnsOf(nights: readonly Verdict[]): JudgedColumn[] {
     const [{ finding: farthest, date } = signs[0] as (typeof signs)[0]] = signs.toSorted(
       (left, right) => timesLimit(right.finding) - timesLimit(left.finding),
     );
-    return { held: held.size, warned, farthest, date };
+    const most = Math.max(...signs.map(({ finding }) => finding.passesWith ?? Infinity));
+    return { held: held.size, warned, farthest, date, ...(Number.isFinite(most) ? { passesWith: most } : {}) };
   });
   return columns.toSorted((left, right) => right.held - left.held || right.warned - left.warned);
 }
