@@ -60,7 +60,7 @@ export async function keyedRows(
   path: string,
 ): Promise<{ readonly rows: readonly number[]; readonly keys: readonly number[] }> {
   const file = `read_parquet(${quotePath(path)}, hive_partitioning = false, file_row_number = true)`;
-  return await matched(table, `SELECT file_row_number::DOUBLE, n FROM ${file} AS r JOIN keys ON ${isKey(table, "r")}`);
+  return await matched(table, "file_row_number", file);
 }
 
 /** Finds the rejected rows that have one of the keys. @param texts the key columns of each, as text */
@@ -75,7 +75,7 @@ export async function keyedTexts(
   await createTable(connection, "rejected", {
     rowCount: texts.length,
     columns: [
-      { name: "row", type: "int32", column: numbered(texts.length) },
+      { name: "its row", type: "int32", column: numbered(texts.length) },
       ...columns.map(({ name }) => ({
         name,
         type: "utf8" as const,
@@ -86,22 +86,21 @@ export async function keyedTexts(
   const casts = columns.map(
     ({ name, type }) => `try_cast(${quoteName(name)} AS ${sqlTypeOf(type)}) AS ${quoteName(name)}`,
   );
-  const rows = `(SELECT "row", ${casts.join(", ")} FROM rejected)`;
   try {
-    return await matched(table, `SELECT "row"::DOUBLE, n FROM ${rows} AS r JOIN keys ON ${isKey(table, "r")}`);
+    return await matched(table, '"its row"', `(SELECT "its row", ${casts.join(", ")} FROM rejected)`);
   } finally {
     await connection.run("DROP TABLE rejected");
   }
 }
 
-function isKey({ columns }: KeyTable, row: string): string {
-  return columns.map(({ name }, index) => `${row}.${quoteName(name)} = keys.k${index}`).join(" AND ");
-}
-
+/** @param number SQL for the number of a row, by a name that no column of the rows has */
 async function matched(
-  { connection }: KeyTable,
-  sql: string,
+  { connection, columns }: KeyTable,
+  number: string,
+  rows: string,
 ): Promise<{ readonly rows: readonly number[]; readonly keys: readonly number[] }> {
+  const isKey = columns.map(({ name }, index) => `r.${quoteName(name)} = keys.k${index}`).join(" AND ");
+  const sql = `SELECT r.${number}::DOUBLE, keys.n FROM ${rows} AS r JOIN keys ON ${isKey}`;
   const found = (await connection.runAndReadAll(sql)).getRows();
   return {
     rows: [...new Set(found.map(([row]) => Number(row)))].toSorted((one, other) => one - other),

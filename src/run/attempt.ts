@@ -1,6 +1,6 @@
 import type { JobSpec } from "../job/jobfile/job-spec.js";
 import { boundColumns, outputColumns } from "../models/binding/contract.js";
-import { type ColumnType, showType } from "../columns/types.js";
+import { showType, type TypedColumn } from "../columns/types.js";
 import { type NamedType, reuseCostText, type RunInfo, workOf } from "../report/attempt-record.js";
 import type { DueCall, RunReport } from "../report/report.js";
 import { spanCount } from "./plan/spans.js";
@@ -35,7 +35,7 @@ export function runFacts({ plan, planId }: StoredPlan): RunInfo {
   };
 }
 
-function namedTypes(columns: readonly { readonly name: string; readonly type: ColumnType }[]): NamedType[] {
+function namedTypes(columns: readonly TypedColumn[]): NamedType[] {
   const types = new Map(columns.map(({ name, type }) => [name, showType(type)]));
   return [...types].map(([name, type]) => ({ name, type }));
 }

@@ -105,12 +105,15 @@ postgres.describe("erase in Postgres", () => {
     expect(await idsOf(database)).toBe(0);
   });
 
-  test("erase deletes rejected rows of the keys, and nothing while a run is held", async () => {
+  test("erase deletes rejected rows of the keys, however a number is written, and nothing while a run is held", async () => {
     await using database = await postgres.server().createDatabase();
     const overrides = {
       checks: {},
       on_bad_row: "reject",
-      input: { where: "id in (3, 4, 5) or id > 440", columns: { age: "case when id = 441 then 'nan' else 0.5 end" } },
+      input: {
+        where: "id in (3, 4, 5) or id > 440",
+        columns: { id: "id::DECIMAL(9, 2)", age: "case when id = 441 then 'nan' else 0.5 end" },
+      },
     };
     const job = await jobIn(scratch.path, database, { mode: "append" }, overrides);
     await expectEnd(job.night("run", "2026-01-01"), 67);

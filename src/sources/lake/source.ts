@@ -172,23 +172,16 @@ function ofChanges(
 }
 
 async function readWanted(place: LakePlace, wanted: WantedInput, at: string): Promise<LakeVersion> {
-  return await betweenCommits(() => readLake(place, at, wanted)).catch((error: unknown) => {
+  return await readLake(place, at, wanted).catch((error: unknown) => {
+    if (error instanceof JobError && error.code === "INPUT_CHANGED") {
+      throw new JobError("INPUT_NOT_READY", error.message, {
+        hint: "the table was written to at this moment: run the same command again",
+        cause: error,
+      });
+    }
     const isPlanned = wanted.table !== undefined;
     throw isPlanned && error instanceof JobError && error.code === "FILE_MISSING" ? ofPlan(error) : error;
   });
-}
-
-async function betweenCommits<T>(work: () => Promise<T>): Promise<T> {
-  try {
-    return await work();
-  } catch (error) {
-    throw error instanceof JobError && error.code === "INPUT_CHANGED"
-      ? new JobError("INPUT_NOT_READY", error.message, {
-          hint: "the table was written to at this moment: run the same command again",
-          cause: error,
-        })
-      : error;
-  }
 }
 
 function ofPlan(error: JobError): JobError {

@@ -196,7 +196,11 @@ async function eraseRejects(
 ): Promise<number> {
   const { columns } = request.keys;
   const at = columns.length + 1;
-  const isKey = columns.map((_, index) => `r.columns ->> $${at + 1 + index} IN (k.t${index}, k.k${index}::text)`);
+  const isKey = types.map((type, index) => {
+    const text = `r.columns ->> $${at + 1 + index}`;
+    const isNumber = `CASE WHEN ${text} ~ '^-?[0-9]+[.][0-9]+$' THEN (${text})::numeric = k.k${index} END`; // 1.5 is 1.50
+    return `(${text} IN (k.t${index}, k.k${index}::text)${type.startsWith("numeric") ? ` OR ${isNumber}` : ""})`;
+  });
   const isOfTarget = `r.run_id IN (SELECT run_id FROM ${table("runs")} WHERE target = $${at})`;
   const values = [planTarget.table, ...columns];
   return await eraseWhere(session, table("rejects"), [...isKey, isOfTarget].join(" AND "), types, request, values);
