@@ -1,6 +1,7 @@
 import { readdir, readFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
+import { createEvent } from "#src/base/promises.js";
 import { type ChatReply, type ChatRequest, serveChat } from "../../support/chat-server.js";
 import { promptJob } from "../../support/prompt-job.js";
 import { rejectLines } from "../../support/rejects.js";
@@ -136,18 +137,24 @@ describe("servers of language models", () => {
     },
   );
 
-  test("a server that takes no response_format is asked without it, and answers are checked all the same", async () => {
+  test("a server that takes no response_format is asked without it, equal prompts once, and answers are checked", async () => {
+    const later = createEvent();
     await using job = await promptJob({
-      reply: (request: ChatRequest): ChatReply =>
-        "response_format" in request.body
-          ? refusal(400, { message: "response_format json_schema is not supported by this model" })
-          : { content: '{"label":"a"}' },
+      select: "SELECT i::INTEGER AS id, 'text ' || if(i = 10, 0, i) AS body FROM range(20) t(i)",
+      async reply({ text, body }: ChatRequest): Promise<ChatReply> {
+        if ("response_format" in body) {
+          return refusal(400, { message: "response_format json_schema is not supported by this model" });
+        }
+        await (text === "text 0" ? later.happened : text === "text 11" && later.set());
+        return { content: '{"label":"a"}' };
+      },
       model: { response: { label: { enum: ["a", "b"] } } },
+      server: { concurrency: 3 },
     });
 
     const ended = await expectReport(job.run(), 0, { rows_scored: 20 });
     expect(ended.stderr.match(/takes no response_format/g)).toHaveLength(1);
-    expect(job.server.books.answers).toBe(20);
+    expect(job.server.books.answers).toBe(19);
   });
 
   test("a server that takes no max_tokens is sent max_completion_tokens", async () => {
