@@ -1,5 +1,5 @@
 import { scaleOf } from "../columns/value-text.js";
-import { type ColumnType, showType } from "../columns/types.js";
+import { type ColumnType, showType, type TypedColumn } from "../columns/types.js";
 import { isElementType } from "../columns/values.js";
 
 /** How both models of a run are called. */
@@ -15,11 +15,6 @@ export interface JoinedColumn {
   readonly name: string;
   readonly a: ColumnType;
   readonly b: ColumnType;
-}
-
-interface TypedColumn {
-  readonly name: string;
-  readonly type: ColumnType;
 }
 
 /** Matches the columns of two sides by name. Only columns of comparable types are compared. @param names the sides in reasons */

@@ -128,9 +128,12 @@ interface FailedRow {
   readonly cause: number | string;
 }
 
-export interface NamedColumn {
+export interface TypedColumn {
   readonly name: string;
   readonly type: ColumnType;
+}
+
+export interface NamedColumn extends TypedColumn {
   readonly column: Column;
 }
 

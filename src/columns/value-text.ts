@@ -61,7 +61,7 @@ function dateText(day: number): string {
 export const microsPerDay = 86_400_000_000n;
 
 /** "12:34:56.789012"; the fraction only where there is one. What is no time of a day is a number with its unit. */
-export function timeText(micros: bigint): string {
+function timeText(micros: bigint): string {
   if (micros < 0n || micros > microsPerDay) {
     return `${micros} microseconds`;
   }
@@ -72,7 +72,7 @@ export function timeText(micros: bigint): string {
 }
 
 /** Adds the nanoseconds below a microsecond, 0 to 999, to a text that ends in a time of day in microseconds. */
-export function withNanos(text: string, nanos: bigint): string {
+function withNanos(text: string, nanos: bigint): string {
   if (nanos === 0n || !/\d$/.test(text)) {
     return text;
   }

@@ -52,13 +52,9 @@ export function distanceSql({ a: typeA, b: typeB }: JoinedColumn, a: string, b: 
     ELSE ${infinite} END`;
 }
 
-/** SQL for whether two values with distance `d` differ by more than the tolerance, which is exact for decimals. */
-export function beyondSql(
-  column: JoinedColumn,
-  [a, b, d]: readonly [string, string, string],
-  tolerance: number,
-): string {
-  const { a: typeA, b: typeB } = column;
+/** SQL for whether the values of a column of `joined` differ by more than the tolerance, which is exact for decimals. */
+export function beyondSql({ a: typeA, b: typeB, index }: IndexedColumn, tolerance: number): string {
+  const [a, b, d] = [`a${index}`, `b${index}`, `d${index}`];
   if (!areDecimals(typeA, typeB)) {
     return `coalesce(${d} > ${comparableKind(typeA, typeB) === "numbers" ? tolerance : 0}, false)`;
   }
@@ -112,7 +108,7 @@ export async function measureColumn(
     connection,
     `SELECT count(*), count(*) FILTER (isfinite(${d})), fsum(${d}) FILTER (isfinite(${d})),
       max(${d}) FILTER (isfinite(${d})), count(*) FILTER (isinf(${d})),
-      count(*) FILTER (${beyondSql(column, [a, b, d], tolerance)}) FROM joined`,
+      count(*) FILTER (${beyondSql(column, tolerance)}) FROM joined`,
   );
   // The last digits of a sum depend on the order.
   const mean = Number((sum / measured).toPrecision(14));

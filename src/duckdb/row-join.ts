@@ -165,9 +165,7 @@ export async function compareRows(join: RowJoin, request: JoinRequest): Promise<
   const compared = request.columns.map((column, index) => ({ ...column, index }));
   await joinPasses(join, keys, compared, request);
 
-  const beyond = compared.map((column) =>
-    beyondSql(column, [`a${column.index}`, `b${column.index}`, `d${column.index}`], tolerance),
-  );
+  const beyond = compared.map((column) => beyondSql(column, tolerance));
   const changed = await countOf(join, `joined WHERE ${beyond.length === 0 ? "false" : beyond.join(" OR ")}`);
   const rowNames = {
     // 53 bits of the hash of the key, so that what is chosen by number depends on the rows alone, not on the order in which
@@ -200,6 +198,7 @@ async function joinPasses(
   const run = async (sql: string): Promise<unknown> => await join.connection.run(sql);
   const passes = await countPasses(join.connection, join.memoryBytes);
   const names = keys.map((_, index) => `k${index}`);
+  const [list, hash] = [names.join(", "), `hash(${names.join(", ")})`];
   const named = shown.map((name, index) => `${quoteName(name)} AS s${index}`);
   const read = [
     ...keys.map((sql, index) => `${sql} AS k${index}`),
@@ -222,17 +221,17 @@ async function joinPasses(
     }),
   ].join(", ");
 
-  await run(`CREATE OR REPLACE TEMP TABLE repeated AS SELECT ${names.join(", ")}, 0::BIGINT AS a, 0::BIGINT AS b
+  await run(`CREATE OR REPLACE TEMP TABLE repeated AS SELECT ${list}, 0::BIGINT AS a, 0::BIGINT AS b
     FROM ${rowsIn("a", 0)} LIMIT 0`);
   for (let pass = 0; pass < passes; pass += 1) {
     const [a, b] = [rowsIn("a", pass), rowsIn("b", pass)];
     if (!isNumbered(key)) {
-      const counted = (rows: string): string => `(SELECT ${names.join(", ")}, count(*) AS n
-        FROM ${rows} AS r SEMI JOIN several ON ${equal("r", "several")} GROUP BY ALL)`;
-      await run(`CREATE OR REPLACE TEMP TABLE several AS ${repeatedKeys(names, a)} UNION ${repeatedKeys(names, b)}`);
-      await run(`INSERT INTO repeated
-        SELECT ${names.map((name) => `several.${name}`).join(", ")}, coalesce(a.n, 0), coalesce(b.n, 0) FROM several
-        LEFT JOIN ${counted(a)} AS a ON ${equal("a", "several")} LEFT JOIN ${counted(b)} AS b ON ${equal("b", "several")}`);
+      // Groups of hashes take less memory than groups of keys: keys are grouped only where a hash is several times there.
+      const hashes = (rows: string): string => `SELECT ${hash} FROM ${rows} GROUP BY 1 HAVING count(*) > 1`;
+      await run(`CREATE OR REPLACE TEMP TABLE several AS SELECT ${list}, sum(of_a) AS rows_a, sum(of_b) AS rows_b
+        FROM (SELECT ${list}, 1 AS of_a, 0 AS of_b FROM ${a} UNION ALL SELECT ${list}, 0, 1 FROM ${b})
+        WHERE ${hash} IN (${hashes(a)} UNION ${hashes(b)}) GROUP BY ${list} HAVING rows_a > 1 OR rows_b > 1`);
+      await run("INSERT INTO repeated FROM several");
     }
     // Without the keys that repeat: a key that is 100,000 times in both would give 10^10 rows.
     const alone = isNumbered(key) ? a : `(SELECT * FROM ${a} AS a ANTI JOIN several ON ${equal("a", "several")})`;
@@ -339,11 +338,4 @@ async function countPasses(connection: DuckDBConnection, memoryBytes: number): P
 function isInPass(keys: readonly string[], pass: number, passes: number): string {
   // The 0 makes it another hash than that of the join, which needs all of the bits of its own.
   return passes === 1 ? "true" : `hash(${keys.join(", ")}, 0) % ${passes} = ${pass}`;
-}
-
-/** Groups of hashes take less memory than groups of keys: keys are grouped only where a hash is several times there. */
-function repeatedKeys(keys: readonly string[], rows: string): string {
-  const [list, hash] = [keys.join(", "), `hash(${keys.join(", ")})`];
-  return `SELECT ${list} FROM ${rows} WHERE ${hash} IN (SELECT ${hash} FROM ${rows} GROUP BY ${hash} HAVING count(*) > 1)
-    GROUP BY ${list} HAVING count(*) > 1`;
 }

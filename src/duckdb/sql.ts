@@ -1,5 +1,5 @@
 import { quoteName, quoteText } from "../base/sql.js";
-import type { ColumnType, ScalarType } from "../columns/types.js";
+import type { ColumnType, ScalarType, TypedColumn } from "../columns/types.js";
 import { assertNever } from "../base/errors.js";
 
 const scalarNames: Readonly<Record<ScalarType, string>> = {
@@ -65,10 +65,7 @@ export function firstLine(message: string): string {
 }
 
 /** SQL for the rows of CSV files without a header, as Postgres writes them, with \\N for NULL. */
-export function csvRows(
-  columns: readonly { readonly name: string; readonly type: ColumnType }[],
-  paths: readonly string[],
-): string {
+export function csvRows(columns: readonly TypedColumn[], paths: readonly string[]): string {
   const types = columns.map(({ name, type }) => `${quoteText(name)}: ${quoteText(sqlTypeOf(type))}`).join(", ");
   // Without new_line, DuckDB takes the first line end that it meets, also within quotes, for that of all lines.
   const format = `new_line = '\\n', header = false, delim = ',', quote = '"', escape = '"', nullstr = '\\N', allow_quoted_nulls = false, auto_detect = false`;

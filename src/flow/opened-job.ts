@@ -3,7 +3,7 @@ import type { Aggregates } from "../checks/profile/profile.js";
 import type { RunProfile } from "../checks/profile/run-profile.js";
 import type { Agreement, JoinRequest } from "../checks/agreement.js";
 import type { Evaluated, EvaluationRequest } from "../checks/evaluation.js";
-import type { Column, ColumnType, OutputRows, SourceColumn } from "../columns/types.js";
+import type { Column, OutputRows, SourceColumn, TypedColumn } from "../columns/types.js";
 import type { Decoder, ShardFile } from "../formats/format.js";
 import type { CountTokens, Engine, LookAtPaid } from "../models/engine.js";
 import type { FoundModel, Model, ModelPin, TokenizerFile } from "../models/places/place.js";
@@ -131,7 +131,7 @@ export interface Queries {
    */
   readonly openAggregates: (
     conditions: Readonly<Record<string, string>>,
-    columns: readonly { readonly name: string; readonly type: ColumnType }[],
+    columns: readonly TypedColumn[],
   ) => Promise<Aggregates>;
   /** Opens the rows of an earlier run. */
   readonly openStoredRows: (request: StoredRowsRequest) => Promise<StoredRowsReader>;
@@ -145,6 +145,8 @@ export interface ChainPosition extends Pick<Changes, "from"> {
   readonly to: string | null;
   /** Stores that the run reads up to a position. Returns what is stored: another attempt may have been first. */
   claim(to: string, by: { readonly at: string; readonly writer: string }): Promise<Pick<Changes, "from" | "to">>;
+  /** Stores that nothing came up to a position, where the next look for rows begins. */
+  pass(to: string): Promise<void>;
   /** What the run is judged with, if it is planned at this time. undefined: with nothing. */
   planDay(at: Date): Promise<PlannedDay | undefined>;
   /** The rows of the day so far, with those of the run, and those of earlier days until the same time. */
@@ -228,13 +230,8 @@ export interface EarlierModels {
 export interface StoredRowsRequest {
   readonly files: StoredFiles;
   /** Columns that together name a row. */
-  readonly key: readonly NamedType[];
-  readonly outputs: readonly NamedType[];
-}
-
-interface NamedType {
-  readonly name: string;
-  readonly type: ColumnType;
+  readonly key: readonly TypedColumn[];
+  readonly outputs: readonly TypedColumn[];
 }
 
 interface StoredPiece {

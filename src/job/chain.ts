@@ -3,11 +3,20 @@ import { type ChainPosition, type Log, silentLog } from "../flow/opened-job.js";
 import { JobError, orError } from "../base/errors.js";
 import { memoryBudget } from "../base/memory-budget.js";
 import { sha256Of } from "../base/sha256.js";
-import { lastLink, lastOrNone, linkAfter, linkOf, type LinkedRun, storeLink, type StoredLink } from "../run/chain.js";
+import {
+  lastLink,
+  lastOrNone,
+  linkAfter,
+  linkOf,
+  type LinkedRun,
+  storeLink,
+  type StoredLink,
+  storePassed,
+} from "../run/chain.js";
 import { replacedBy } from "../run/lifecycle/published-run.js";
 import { compareTargets } from "../run/plan/compare.js";
 import { runIdOf } from "../run/plan/identity.js";
-import type { Plan, PlanTarget, RunId } from "../run/plan/plan.js";
+import type { Plan, RunId } from "../run/plan/plan.js";
 import type { Ledger } from "../stores/ledger.js";
 import type { RunSink, Sink } from "../targets/target.js";
 import { attemptServices } from "./attempt.js";
@@ -88,7 +97,6 @@ async function runAfter(
 ): Promise<LinkedRun | undefined> {
   const own = specOfRun(wholeOf(loaded), last.run);
   await using sink = await openTarget(own, specPath, attempt);
-  const { name, params } = own.spec;
   const whenOver = async (run: RunSink): Promise<void> => {
     if (run.state.kind !== "discarded" || last.from !== null) {
       requireHere(run.plan, sink, attempt); // else no row was published yet
@@ -100,7 +108,7 @@ async function runAfter(
     }
   };
   const next = await orError(
-    () => linkAfter(sink, runIdOf(name, params, sha256Of), { last, whenOver }),
+    () => linkAfter(sink, baseOf(own), { last, whenOver }),
     ({ damage }) => damage !== undefined,
   );
   if (next === undefined && last.from !== null) {
@@ -117,7 +125,7 @@ async function requireRunBefore(
 ): Promise<void> {
   const own = specOfRun(wholeOf(loaded), run);
   await using sink = await openTarget(own, specPath, attempt);
-  const stored = await sink.find(runIdOf(own.spec.name, own.spec.params, sha256Of));
+  const stored = await sink.find(baseOf(own));
   if (stored !== undefined) {
     requireHere(stored.plan, sink, attempt);
   }
@@ -125,18 +133,12 @@ async function requireRunBefore(
 
 /** @throws JobError PLAN_CHANGED where the rows of a run are in another table than the next ones come */
 function requireHere({ runId, job, target }: Plan, sink: Sink, { newRun }: ChainAttempt): void {
-  const place = placeElsewhere(target, sink.planTarget);
+  const { place } = compareTargets(target, sink.planTarget);
   if (place !== undefined && !newRun) {
     throw new JobError("PLAN_CHANGED", `looking for the run after ${runId}: its rows are in ${place}`, {
       hint: `if another job is called ${job}, too, give this job another name, or each lacks the other's rows; a table that was renamed needs its name again; to score all rows into ${sink.target}, also those that it has: run --new-run (and, unless mode is upsert, --allow-duplicates)`,
     });
   }
-}
-
-/** undefined: the rows of the runs before are where this one's come. */
-function placeElsewhere(planned: PlanTarget, asked: PlanTarget): string | undefined {
-  const dropped = planned["uuid"] === asked["uuid"] ? undefined : "a table that was dropped";
-  return compareTargets(planned, asked).isElsewhere ? `table ${String(planned["table"])}` : dropped;
 }
 
 /** The run that `--param run` names: it is continued, and never another one begun in its place once it is over. */
@@ -168,6 +170,7 @@ function runOf(loaded: LoadedSpec, specPath: string, attempt: ChainAttempt, link
       from: null,
       to: null,
       claim: (upTo) => Promise.resolve({ from: null, to: upTo }),
+      pass: () => Promise.resolve(),
       planDay: () => Promise.resolve(undefined),
       readDay,
       whole,
@@ -187,6 +190,13 @@ function runOf(loaded: LoadedSpec, specPath: string, attempt: ChainAttempt, link
       from,
       to,
       claim: (upTo, by) => atChain((ledger, chain) => storeLink(ledger, chain, { run, from, to: upTo }, by)),
+      async pass(upTo) {
+        if (from !== null && from !== upTo) {
+          const before = specOfRun(wholeOf(loaded), run - 1);
+          await using sink = await openTarget(before, specPath, attempt);
+          await storePassed(sink.ledger, baseOf(before), { from, to: upTo });
+        }
+      },
       async planDay(at) {
         const days = await import("../run/day.js");
         const planned = { run, at, timeZone: loaded.spec.timezone };
@@ -239,6 +249,10 @@ export function refuseChain({ spec, chain }: LoadedSpec, act: string, hint: stri
 
 function wholeOf(loaded: LoadedSpec): LoadedSpec {
   return loaded.chain?.whole ?? loaded;
+}
+
+function baseOf({ spec: { name, params } }: LoadedSpec): RunId {
+  return runIdOf(name, params, sha256Of);
 }
 
 function idOf({ spec: { name, params } }: LoadedSpec): RunId {

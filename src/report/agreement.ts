@@ -1,7 +1,6 @@
 import { count, showCount, percent } from "../base/shown-numbers.js";
 import { fitTable } from "./table.js";
 import { type Agreement, type DifferentRow, type Measures, modelNames } from "../checks/agreement.js";
-import { timeText, withNanos } from "../columns/value-text.js";
 import type { RunComparison } from "../run/lifecycle/erasure.js";
 
 type Names = readonly [a: string, b: string];
@@ -36,20 +35,11 @@ export function figure(value: number): string {
   return Number.isNaN(value) ? "" : String(Number(value.toPrecision(6)));
 }
 
-/** "2 days", "1 day 02:03:04.5", "00:00:00.000000001": in nanoseconds below a day, to which float64 is exact. */
+/** "1.5 days", "0.25 s". */
 function showShift(seconds: number): string {
-  const days = Math.floor(seconds / secondsPerDay);
-  const rest = seconds - days * secondsPerDay;
-  const nanos = days === 0 ? BigInt(Math.round(rest * 1e9)) : BigInt(Math.round(rest * 1e6)) * 1000n;
-  if (nanos === nanosPerDay) {
-    return count(days + 1, "day");
-  }
-  const named = days === 0 ? [] : [count(days, "day")];
-  return [...named, ...(nanos === 0n && days > 0 ? [] : [withNanos(timeText(nanos / 1000n), nanos % 1000n)])].join(" ");
+  const days = Number(figure(seconds / 86_400));
+  return days < 1 ? `${figure(seconds)} s` : `${days} ${days === 1 ? "day" : "days"}`;
 }
-
-const secondsPerDay = 86_400;
-const nanosPerDay = 86_400_000_000_000n;
 
 /** The figures of a column in one line: "0.3% of the rows beyond 0.01, largest 0.2, mean difference 0.004". */
 export function agreementLine(measures: Measures, tolerance: number): string {

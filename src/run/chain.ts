@@ -1,6 +1,6 @@
 import { z } from "../base/zod.js";
 import { JobError } from "../base/errors.js";
-import { noteDocument, type Ledger, type Note } from "../stores/ledger.js";
+import { type DocumentKind, noteDocument, type Ledger, type Note } from "../stores/ledger.js";
 import type { RunSink, Sink } from "../targets/target.js";
 import type { RunState } from "./lifecycle/lifecycle.js";
 import { numberedRunId } from "./plan/identity.js";
@@ -119,6 +119,22 @@ export async function storeLink(
   return linkIn(run, await ledger.create(numberedRunId(chain, run), rangeNote, { ...by, text }));
 }
 
+type Range = Pick<Changes, "from" | "to">;
+
+/** What nothing came in after a run. One that cannot be read begins nowhere. @public so that tests read it */
+export const passedDocument: DocumentKind<Range> = {
+  name: "passed",
+  parse: (json) => range.safeParse(json).data ?? { from: "", to: "" },
+};
+
+/**
+ * Stores that nothing came in a range, so that the next look begins at its end: what is before that may be cleaned up. Of two
+ * at once, one may be lost: each is true. @param base of the run that is over
+ */
+export async function storePassed(ledger: Ledger, base: RunId, { from, to }: Range): Promise<void> {
+  await ledger.change(base, passedDocument, (known) => ({ from: known?.to === from ? known.from : from, to }));
+}
+
 /** Whether no attempt and no person can go on with a run. */
 function isOver({ kind }: RunState): boolean {
   return kind === "published" || kind === "discarded";
@@ -130,7 +146,7 @@ function isOver({ kind }: RunState): boolean {
  * @param whenOver what is done with it if it is over
  */
 export async function linkAfter(
-  sink: Pick<Sink, "find" | "open">,
+  sink: Pick<Sink, "find" | "open" | "ledger">,
   base: RunId,
   { last, whenOver }: { readonly last: StoredLink; readonly whenOver: (run: RunSink) => Promise<void> },
 ): Promise<LinkedRun | undefined> {
@@ -148,7 +164,9 @@ export async function linkAfter(
     return undefined;
   }
   await whenOver(opened);
-  return { run, from: isRead(opened) ? to : last.from, to: null };
+  const end = isRead(opened) ? to : last.from;
+  const passed = await sink.ledger.read(base, passedDocument);
+  return { run, from: passed?.from === end ? passed.to : end, to: null };
 }
 
 /** Whether later runs leave the rows of a run out that is over. A discarded erasure leaves those of the published run. */

@@ -25,6 +25,7 @@ import {
   showColumnType,
   type SourceColumn,
   type SpanOutput,
+  type TypedColumn,
 } from "../columns/types.js";
 import {
   atKey,
@@ -453,8 +454,7 @@ function checkFeatures(contract: Contract, schema: GoldenSchema): void {
 function typeAt({ columns }: GoldenSchema, [first, ...fields]: readonly string[]): ColumnType | undefined {
   let type = columns.find(({ name }) => name === first)?.type;
   for (const field of fields) {
-    const inner: readonly { readonly name: string; readonly type: ColumnType }[] =
-      typeof type === "object" && type.kind === "struct" ? type.fields : [];
+    const inner: readonly TypedColumn[] = typeof type === "object" && type.kind === "struct" ? type.fields : [];
     type = inner.find(({ name }) => name === field)?.type;
   }
   return type;

@@ -33,11 +33,10 @@ export interface ModelSpeed {
 }
 
 const spanRows = 16_384;
-/** A small input is scored several times, until this time inside each model is reached. */
-const measuredMs = 300;
-const mostRounds = 20;
-/** The time after which no further round begins. */
-const repeatedMs = 2000;
+/** A small input is scored again and again for so long. */
+const measuredMs = 500;
+const bindingHint =
+  "compare binds each model by model.inputs and model.outputs of the spec; for a model with other inputs or outputs: name it under challenger, with inputs and outputs of its own, and each run compares the two";
 const defaultBatchRows = { cpu: 1024, others: 4096 };
 
 /**
@@ -105,16 +104,19 @@ async function scoreModel(
   const { signal, nowMs } = attempt;
   await using engine = await models.openEngine(compared.model, { inputBytes: Number.POSITIVE_INFINITY });
   await engine.local?.opened(); // all sessions have compiled their trees, as in a run of many rows
-  const { plan: whole } = await bindingCompared(compared, () =>
-    planRun(opened, { ...input, runId: job.base, resolved: compared, engine: Promise.resolve(engine) }),
-  );
+  const planning = { ...input, runId: job.base, resolved: compared, engine: Promise.resolve(engine) };
+  const { plan: whole } = await planRun(opened, planning).catch((error: unknown) => {
+    // The bindings are those of the spec's own model, and must not be changed for one that an option names.
+    const isOther = compared.isGiven && error instanceof JobError && error.code === "CONTRACT";
+    throw isOther ? reworded(error, { hint: bindingHint }) : error;
+  });
   const contract = { ...whole.contract, numbered: true } as const;
   const plan = { ...whole, contract, input: { ...whole.input, rows: Math.min(whole.input.rows, limit) } };
 
   const { batch_size: given } = job.spec.engine;
   const standard = engine.provider === "cpu" ? defaultBatchRows.cpu : defaultBatchRows.others;
   const batchRows = contract.fixedBatchRows ?? Math.min(plan.commitRows, given === "auto" ? standard : given);
-  let batches: { readonly rows: number; readonly ms: number }[] = [];
+  const batches: { readonly rows: number; readonly ms: number }[] = [];
   const sizer = { rows: batchRows, took: (rows: number, ms: number) => void batches.push({ rows, ms }) };
   await timeRow(engine, contract); // asks each session for the outputs
   await engine.local?.expect(Number.POSITIVE_INFINITY, 1);
@@ -131,20 +133,17 @@ async function scoreModel(
   };
 
   const all = Array.from({ length: spanCount(plan) }, (_, index) => index);
+  const startedMs = nowMs();
   for (const index of all) {
     await take(await score(index));
   }
-  batches = all.length > 1 ? batches.slice(Math.ceil(spanRows / batchRows)) : []; // the first span is slower
-  const startedMs = nowMs();
-  const isMeasured = (): boolean =>
-    nowMs() - startedMs >= repeatedMs || batches.reduce((sum, { ms }) => sum + ms, 0) >= measuredMs;
-  for (let round = 1; round < mostRounds && !isMeasured(); round += 1) {
+  while (all.length > 0 && nowMs() - startedMs < measuredMs) {
     for (const index of all) {
       await score(index);
     }
   }
 
-  // The median batch, which a few delayed ones do not change.
+  // The median batch, which a few delayed ones, and those of the slower beginning, do not change.
   const perRow = batches.map(({ rows, ms }) => ms / rows).toSorted((left, right) => left - right);
   const msPerRow = perRow[Math.floor(perRow.length / 2)] ?? 0;
   const { name: model, sha256, sizeBytes: size_bytes } = compared.model;
@@ -158,21 +157,4 @@ export interface ComparedModel extends FoundModel {
   readonly model: ModelFile;
   /** Whether an option names it: else it is the model of the spec. */
   readonly isGiven: boolean;
-}
-
-/**
- * The bindings are those of the spec's own model, and must not be changed for one that an option names.
- * @throws JobError CONTRACT with a hint that says where a model has bindings of its own
- */
-async function bindingCompared<T>({ isGiven }: ComparedModel, work: () => Promise<T>): Promise<T> {
-  try {
-    return await work();
-  } catch (error) {
-    if (isGiven && error instanceof JobError && error.code === "CONTRACT") {
-      throw reworded(error, {
-        hint: "compare binds each model by model.inputs and model.outputs of the spec; for a model with other inputs or outputs: name it under challenger, with inputs and outputs of its own, and each run compares the two",
-      });
-    }
-    throw error;
-  }
 }

@@ -96,11 +96,12 @@ export async function storeDay(
 /** Days of which notes stay. No run is compared with one that was planned longer before it, also over changes of the clock. */
 const notedDays = comparedNights + 2;
 
-/** Removes the notes that became old between two runs. Those that this user may not remove stay. */
+/** Removes the notes that became old between two runs: by the one before each, too, since a clock may be ahead. Those that this user may not remove stay. */
 async function removeOld(ledger: Ledger, chain: RunId, before: number, run: number): Promise<void> {
   const timeOf = timesOf(ledger, chain);
   const oldAt = async (time: number): Promise<number> => await runNearest(timeOf, run, time - notedDays * dayMs);
-  const [from, to] = [await oldAt(await timeOf(before)), await oldAt(await timeOf(run))];
+  const earlier = async (of: number): Promise<number> => Math.min(await timeOf(Math.max(1, of - 1)), await timeOf(of));
+  const [from, to] = [await oldAt(await earlier(before)), await oldAt(await earlier(run))];
   const old = Array.from({ length: to - from }, (_, index) => numberedRunId(chain, from + index));
   await orError(
     () => mapBounded(old, readsAtOnce, (runId) => ledger.remove(runId, dayNote)),

@@ -125,15 +125,12 @@ function hasSameRows({ input: one, ...planned }: Plan, { input: other, ...plan }
 /** Opens the challenger's run of a plan's rows, all of whose spans are committed. @throws Error if there is none */
 export async function openSecondRun({ job, sink }: Pick<OpenedJob, "job" | "sink">, plan: Plan): Promise<RunSink> {
   const stored = await sink.find(job.base);
-  if (stored === undefined || stored.pruned !== undefined) {
-    throw new Error(`${sink.target} has no run`);
+  if (stored === undefined || stored.pruned !== undefined || !hasSameRows(stored.plan, plan)) {
+    throw new Error(`${sink.target} has no run of these rows`);
   }
   const run = await sink.open(stored);
   if (!isWhole(run)) {
     throw new Error(`${sink.target} has ${run.spans.size} of ${spanCount(stored.plan)} spans`);
-  }
-  if (!hasSameRows(stored.plan, plan)) {
-    throw new Error(`run ${stored.plan.runId} in ${sink.target} is of other rows`);
   }
   return run;
 }

@@ -369,6 +369,8 @@ interface JudgedColumn {
   /** The farthest of its results, which tells the column, and the date of its night. */
   readonly farthest: Finding;
   readonly date: string;
+  /** The factor above which it would not have held or warned; infinite: there is none. */
+  readonly passesWith: number;
 }
 
 /**
@@ -398,11 +400,8 @@ export async function judgeNights(job: Job, sink: Sink, last: number): Promise<J
     const before = profiles.filter(({ date }, index) => date < run.date && read[index]?.isNormal === true);
     return judge({ run, earlier: earlierThan(run.date, before), limits: { ...limits(run.date), onFail: "hold" } });
   });
-  return {
-    factor: spec.checks?.factor ?? defaultLimits.factor,
-    nights,
-    columns: columnsOf(nights),
-  };
+  const { factor } = spec.checks ?? defaultLimits;
+  return { factor, nights, columns: columnsOf(nights) };
 }
 
 function columnsOf(nights: readonly Verdict[]): JudgedColumn[] {
@@ -421,7 +420,8 @@ function columnsOf(nights: readonly Verdict[]): JudgedColumn[] {
     const [{ finding: farthest, date } = signs[0] as (typeof signs)[0]] = signs.toSorted(
       (left, right) => timesLimit(right.finding) - timesLimit(left.finding),
     );
-    return { held: held.size, warned, farthest, date };
+    const passesWith = Math.max(...signs.map(({ finding }) => finding.passesWith ?? Infinity));
+    return { held: held.size, warned, farthest, date, passesWith };
   });
   return columns.toSorted((left, right) => right.held - left.held || right.warned - left.warned);
 }

@@ -6,7 +6,7 @@ import {
   type modelNames,
 } from "../checks/agreement.js";
 import type { Evaluated, EvaluationRequest } from "../checks/evaluation.js";
-import type { ColumnType } from "../columns/types.js";
+import type { TypedColumn } from "../columns/types.js";
 import type { RowJoiner, RowColumn, Job } from "../flow/opened-job.js";
 import type { Plan } from "./plan/plan.js";
 import { spanCount } from "./plan/spans.js";
@@ -20,12 +20,10 @@ import { findPlanned, openOwn } from "./resume.js";
 
 /* Two sets of rows: predictions of two models, of two runs or tables, and of a run with its labels. */
 
-type Columns = readonly { readonly name: string; readonly type: ColumnType }[];
-
 /** Compares the rows that a joiner has, in the columns that both sides have. */
 export async function compareColumns(
   joiner: RowJoiner,
-  [a = [], b = []]: readonly Columns[],
+  [a = [], b = []]: readonly (readonly TypedColumn[])[],
   { names, ...request }: Omit<JoinRequest, "columns"> & { readonly names?: typeof modelNames },
 ): Promise<Agreement> {
   const { compared, apart } = matchColumns(a, b, names);
@@ -52,7 +50,7 @@ export async function diffRows(
   { key, tolerance, ignored }: DiffOptions,
 ): Promise<Agreement> {
   const left = new Set([...key, ...ignored]);
-  const typed: Columns[] = [];
+  const typed: TypedColumn[][] = [];
   for (const [side, { name, rows }] of [["a", a] as const, ["b", b] as const]) {
     const columns = await joiner.load(side, rows);
     if (columns.length === 0) {

@@ -54,7 +54,7 @@ export interface PlannedRun {
 /** What a document is: plain JSON. */
 export interface DocumentKind<T> {
   /** Of its file, and of its rows. */
-  readonly name: "verdict" | "comparison" | "decision" | "errors" | "spending" | RunNote;
+  readonly name: "verdict" | "comparison" | "decision" | "errors" | "spending" | "passed" | RunNote;
   /** undefined: this program has not written it. */
   readonly parse: (json: unknown) => T | undefined;
 }

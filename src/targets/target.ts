@@ -1,4 +1,4 @@
-import type { ColumnType, NamedColumn, OutputRows, RejectedRow, SpanOutput } from "../columns/types.js";
+import type { NamedColumn, OutputRows, RejectedRow, SpanOutput, TypedColumn } from "../columns/types.js";
 import type { SpanProfile } from "../checks/profile/profile.js";
 import type { KeyCounts } from "../checks/rules/spec.js";
 import type {
@@ -243,7 +243,7 @@ export interface RowWriter {
    * Writes the columns' names and types, before any rows. @throws JobError CONTRACT for a type that the stream cannot
    * express
    */
-  begin(columns: readonly { readonly name: string; readonly type: ColumnType }[]): Promise<void>;
+  begin(columns: readonly TypedColumn[]): Promise<void>;
   /** Writes rows, and resolves when more can be written. Calls never overlap. */
   write(rows: OutputRows): Promise<void>;
   /** Marks the end of the rows: a reader that does not find the mark knows that some are missing. */

@@ -125,7 +125,7 @@ test("evaluate judges the challenger on the same rows, and keeps the champion's 
   await write({ commit_rows: 50 });
   await run("--new-run");
   await write({ commit_rows: 50, challenger });
-  await expectAlone(/is of other rows/);
+  await expectAlone(/has no run of these rows/);
 
   await rm(join(scratch.path, "out"), { recursive: true });
   await write({ challenger: { path: shifted, outputs: { label: "label", q: "probabilities[1]" } } });

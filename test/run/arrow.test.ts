@@ -1,6 +1,7 @@
 import { mkdir, readdir, readFile, stat, writeFile } from "node:fs/promises";
 import { join } from "node:path";
 import { describe, expect, test } from "vitest";
+import * as arrow from "apache-arrow";
 import { inspectArrow } from "#src/formats/arrow/inspect.js";
 import { fixtureAsArrow, writeArrow } from "../support/arrow.js";
 import { expectEnd, projectFolder } from "../support/cli.js";
@@ -274,6 +275,22 @@ describe("a shard that is not what it should be ends the run with 65 before anyt
 
     expect(said).toMatch(/^65 SHARD_CORRUPT\n/);
     expect(said).toMatch(says);
+  });
+
+  test("a date in milliseconds that is no day of 32 bits is not carried as another one", async () => {
+    const path = join(scratch.path, "in/a.arrow");
+    for (const days of [2n ** 31n - 2n, 2n ** 31n - 1n, 3_000_000_000n]) {
+      const day = arrow.makeVector({
+        type: new arrow.DateMillisecond(),
+        data: new BigInt64Array([days * 86_400_000n]),
+      });
+      const id = arrow.vectorFromArray([1n], new arrow.Int64());
+      const output = { columns: ["day"], parquet: { path: `out${days}` } };
+      const job = await smallJob(scratch.path, { model: identity, select: "SELECT 1", input: { path }, output });
+      await writeFile(path, arrow.tableToIPC(new arrow.Table({ id, day }), "file"));
+      const ended = scoreHere(job.spec);
+      await (days < 2n ** 31n - 1n ? ended : expect(refusalOf(ended)).resolves.toMatch(/^65 SHARD_CORRUPT\n.*no day/));
+    }
   });
 
   test("an Arrow stream may have any name if input.format is arrow", async () => {

@@ -14,7 +14,7 @@ import { outputRows } from "../support/output.js";
 const columns = ["x", "id"];
 const held = { checks: { on_fail: "hold", outputs: { score: { range: [-2, -1] } } } };
 
-async function job(lake: GrowingLake, more: object = {}, input: object = {}): Promise<string> {
+async function job(lake: Pick<GrowingLake, "table">, more: object = {}, input: object = {}): Promise<string> {
   return await writeLakeJob(scratch.path, {
     table: lake.table,
     columns,
@@ -27,6 +27,14 @@ async function run(spec: string, ...options: readonly string[]): Promise<CliResu
   const ran = await runCommand(["run", spec, "--json", "--no-progress", ...options]);
   const line = ran.stdout.trim().split("\n").at(-1) ?? "";
   return { ...ran, status: line === "" ? undefined : (JSON.parse(line) as { status: string }).status };
+}
+
+/** So many runs, of 100 rows each. */
+async function severalRuns(lake: GrowingLake, spec: string, count: number): Promise<void> {
+  for (let start = 0; start < count * 100; start += 100) {
+    await lake.act(`append ${start} 100`);
+    expect(await run(spec)).toMatchObject({ code: 0, status: "complete" });
+  }
 }
 
 async function runFolders(): Promise<string[]> {
@@ -60,16 +68,20 @@ describe.skipIf(missing !== undefined).each(lakeKinds)(`runs with input.since of
     expect(await runFolders()).toEqual([]);
     expect(await runCommand(["status", spec, "--expect-by", "00:00"])).toMatchObject({ code: 67 });
 
-    await lake.act("append 0 120");
+    await lake.act("append 0 60", "append 60 60");
     expect(await run(spec)).toMatchObject({ code: 0, status: "complete" });
     expect(await run(spec)).toMatchObject({ code: 0, status: "nothing_new" });
     await rm(join(scratch.path, "model.onnx"));
     await lake.act("compact");
     expect(await run(spec), "a compaction is nothing new, and needs no model").toMatchObject({ status: "nothing_new" });
+    for (let cleanUp = 0; cleanUp < 2; cleanUp += 1) {
+      await lake.act(kind === "delta" ? "checkpoint" : "expire");
+      expect(await run(spec), "what was looked through is gone").toMatchObject({ code: 0, status: "nothing_new" });
+      await lake.act("touch");
+      expect(await run(spec)).toMatchObject({ code: 0, status: "nothing_new" });
+    }
     await job(lake);
-    await lake.act("append 120 60");
-    await lake.act("append 180 60");
-    await lake.act("compact");
+    await lake.act("append 120 60", "append 180 60", "compact");
     expect(await run(spec)).toMatchObject({ code: 0, status: "complete" });
     expect(await ids()).toEqual(range(0, 240));
     expect(await runFolders()).toEqual(["run=00000001", "run=00000002"]);
@@ -93,8 +105,7 @@ describe.skipIf(missing !== undefined).each(lakeKinds)(`runs with input.since of
     const spec = await job(lake);
     await lake.act("append 0 100");
     expect(await run(spec)).toMatchObject({ code: 0 });
-    await lake.act("append 100 50");
-    await lake.act("delete 3 5");
+    await lake.act("append 100 50", "delete 3 5");
     const refused = await run(spec);
     expect(refused).toMatchObject({ code: 66, status: "failed" });
     expect(refused.stderr).toMatch(/new_files[^]*job\.yaml --new-run/);
@@ -118,8 +129,7 @@ describe.skipIf(missing !== undefined).each(lakeKinds)(`runs with input.since of
 
 describe.skipIf(missing !== undefined)(`runs with input.since${skipped}`, () => {
   test("a held run stops the next one; after discard its rows come again, after discard --skip they do not", async () => {
-    const lake = await growingLake("delta", scratch.path);
-    await lake.act("append 0 100");
+    const lake = await growingLake("delta", scratch.path, "append 0 100");
     const spec = await job(lake, held);
     expect(await run(spec)).toMatchObject({ code: 67, status: "held" });
     await lake.act("append 100 100");
@@ -146,8 +156,7 @@ describe.skipIf(missing !== undefined)(`runs with input.since${skipped}`, () => 
   });
 
   test("a held run is scored again with --new-run, with the same rows", async () => {
-    const lake = await growingLake("delta", scratch.path);
-    await lake.act("append 0 100");
+    const lake = await growingLake("delta", scratch.path, "append 0 100");
     const spec = await job(lake, held);
     expect(await run(spec)).toMatchObject({ code: 67, status: "held" });
     await lake.act("append 100 100");
@@ -160,8 +169,7 @@ describe.skipIf(missing !== undefined)(`runs with input.since${skipped}`, () => 
   });
 
   test("a published run that was damaged is replaced with --new-run, with the same rows", async () => {
-    const lake = await growingLake("delta", scratch.path);
-    await lake.act("append 0 100");
+    const lake = await growingLake("delta", scratch.path, "append 0 100");
     const spec = await job(lake);
     expect(await run(spec)).toMatchObject({ code: 0 });
     await lake.act("append 100 100");
@@ -182,24 +190,17 @@ describe.skipIf(missing !== undefined)(`runs with input.since${skipped}`, () => 
   test("a run whose rows were compacted and cleaned up before it was finished is replaced by one of all rows", async () => {
     const lake = await growingLake("delta", scratch.path);
     const spec = await job(lake, { commit_rows: 20 });
-    const cleanUp = async (): Promise<void> => {
-      await lake.act("compact");
-      await lake.act("vacuum");
-    };
-    await lake.act("append 0 50");
-    await lake.act("append 50 50");
+    await lake.act("append 0 50", "append 50 50");
     expect(await run(spec, "--worker", "0/2")).toMatchObject({ code: 0, status: "partial" });
-    await cleanUp();
+    await lake.act("compact", "vacuum");
     expect(await run(spec)).toMatchObject({ code: 66 });
     expect(await run(spec, "--new-run"), "no earlier run has rows").toMatchObject({ code: 0, status: "complete" });
     expect(await ids()).toEqual(range(0, 100));
     expect(await run(spec)).toMatchObject({ status: "nothing_new" });
 
-    await lake.act("append 100 50");
-    await lake.act("append 150 50");
+    await lake.act("append 100 50", "append 150 50");
     expect(await run(spec, "--worker", "0/2")).toMatchObject({ code: 0, status: "partial" });
-    await lake.act("append 200 10");
-    await cleanUp();
+    await lake.act("append 200 10", "compact", "vacuum");
     expect(await run(spec)).toMatchObject({ code: 66 });
     expect(await run(spec, "--new-run")).toMatchObject({
       code: 64,
@@ -214,8 +215,7 @@ describe.skipIf(missing !== undefined)(`runs with input.since${skipped}`, () => 
   });
 
   test("an attempt plans the range that another one has stored first, though the table has more rows now", async () => {
-    const lake = await growingLake("delta", scratch.path);
-    await lake.act("append 0 100");
+    const lake = await growingLake("delta", scratch.path, "append 0 100");
     const spec = await job(lake);
     const { loaded, chain } = await ofNextRun(await readSpec(spec, { param: [] }), spec, looking);
     await using slow = await openLoaded(loaded, spec, { chain });
@@ -238,10 +238,7 @@ describe.skipIf(missing !== undefined)(`runs with input.since${skipped}`, () => 
   test("a range that is gone is stored again, and one of another table is not planned", async () => {
     const lake = await growingLake("delta", scratch.path);
     const spec = await job(lake);
-    for (let start = 0; start < 200; start += 100) {
-      await lake.act(`append ${start} 100`);
-      expect(await run(spec)).toMatchObject({ code: 0 });
-    }
+    await severalRuns(lake, spec, 2);
     const removeRange = async (number: number): Promise<void> => {
       const notes = await readdir(join(scratch.path, "out"), { recursive: true });
       const note = notes.find((name) => name.includes(`-r${number}`) && name.includes("range"));
@@ -261,18 +258,14 @@ describe.skipIf(missing !== undefined)(`runs with input.since${skipped}`, () => 
 
     const { chain } = await ofNextRun(await readSpec(spec, { param: [] }), spec, looking);
     await chain?.claim("5 of-another-table", { at: "2026-11-30T00:00:00Z", writer: "killed before its plan" });
-    await lake.act("append 300 100");
-    await lake.act("append 400 100");
+    await lake.act("append 300 100", "append 400 100");
     expect(await run(spec)).toMatchObject({ code: 66, stderr: expect.stringContaining("another table") as string });
   });
 
   test("a folder of a run that was removed is scored again by its number", async () => {
     const lake = await growingLake("delta", scratch.path);
     const spec = await job(lake);
-    for (let start = 0; start < 300; start += 100) {
-      await lake.act(`append ${start} 100`);
-      expect(await run(spec)).toMatchObject({ code: 0 });
-    }
+    await severalRuns(lake, spec, 3);
     await rm(join(scratch.path, "out/run=00000002"), { recursive: true });
     expect(await run(spec)).toMatchObject({ status: "nothing_new" });
     expect(await run(spec, "--param", "run=2")).toMatchObject({ code: 0, status: "complete" });
@@ -289,19 +282,14 @@ describe.skipIf(missing !== undefined)(`runs with input.since${skipped}`, () => 
     [{ more: { output: { postgres: { table: "p", mode: "replace" } } } }, /postgres\.mode.*append/],
     [{ more: { output: { delta: { path: "d", mode: "replace", partition: { of: "all" } } } } }, /delta\.mode.*append/],
   ])("%j is refused", async ({ input = {}, more = {} }: { input?: object; more?: object }, message) => {
-    const spec = await writeLakeJob(scratch.path, {
-      table: "t",
-      columns,
-      input: { since: "last_run", ...input },
-      more,
-    });
+    const spec = await job({ table: "t" }, more, input);
     expect(await run(spec)).toMatchObject({ code: 64, stderr: expect.stringMatching(message) as string });
   });
 
   test.each([["prune", "--keep", "1"], ["rollback"], ["backfill", "--param", "run=1..2"]])(
     "%s refuses them",
     async (...command) => {
-      const spec = await writeLakeJob(scratch.path, { table: "t", columns, input: { since: "last_run" } });
+      const spec = await job({ table: "t" });
       const [verb = "", ...options] = command;
       expect(await runCommand([verb, spec, ...options])).toMatchObject({ code: 64 });
     },
@@ -350,10 +338,10 @@ describe.skipIf(missing !== undefined)(`the output of runs with input.since${ski
   test("is erased run by run, and the next run goes on behind them", async () => {
     const lake = await growingLake("delta", scratch.path);
     const spec = await job(lake);
-    for (let start = 0; start < 200; start += 100) {
-      await lake.act(`append ${start} 100`);
-      expect(await run(spec)).toMatchObject({ code: 0 });
-    }
+    await severalRuns(lake, spec, 2);
+    await lake.act("touch");
+    expect(await run(spec)).toMatchObject({ code: 0, status: "nothing_new" });
+    await lake.act("checkpoint");
     await writeFile(join(scratch.path, "keys.csv"), "id\n7\n150\n");
     const erased = await runCommand(["erase", spec, "--keys", join(scratch.path, "keys.csv")]);
     expect(erased, erased.stderr).toMatchObject({ code: 0 });
@@ -368,10 +356,7 @@ describe.skipIf(missing !== undefined)(`the output of runs with input.since${ski
   test("may be a Delta table, where history finds the runs", async () => {
     const lake = await growingLake("delta", scratch.path);
     const spec = await job(lake, { output: { columns, delta: { path: "out" } } });
-    for (let start = 0; start < 200; start += 100) {
-      await lake.act(`append ${start} 100`);
-      expect(await run(spec)).toMatchObject({ code: 0, status: "complete" });
-    }
+    await severalRuns(lake, spec, 2);
     expect(await run(spec)).toMatchObject({ status: "nothing_new" });
     const history = await runCommand(["history", spec, "--json"]);
     expect(JSON.parse(history.stdout)).toMatchObject({ runs: [{ params: { run: "2" } }, { params: { run: "1" } }] });
@@ -409,8 +394,7 @@ describe.skipIf(missing !== undefined)(`the output of runs with input.since${ski
   });
 
   test("is not that of runs without it, nor the other way round", async () => {
-    const lake = await growingLake("delta", scratch.path);
-    await lake.act("append 0 10");
+    const lake = await growingLake("delta", scratch.path, "append 0 10");
     const plain = { since: undefined };
     expect(await run(await job(lake, {}, plain))).toMatchObject({ code: 0 });
     expect(await run(await job(lake))).toMatchObject({ code: 64 });

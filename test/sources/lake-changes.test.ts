@@ -27,6 +27,10 @@ function range(start: number, end: number): number[] {
   return Array.from({ length: end - start }, (_, index) => start + index);
 }
 
+function refusal(found: string): object {
+  return { code: "INPUT_REWRITTEN", message: expect.stringContaining(found) as string };
+}
+
 function positionOf({ changes: read }: Listing): string {
   return read?.to ?? "";
 }
@@ -38,8 +42,7 @@ describe.skipIf(missing !== undefined).each(lakeKinds)(`the changes of a table, 
     await lake.act("append 0 10");
     const all = await changes(lake.table, null);
     expect(await idsOf(all)).toEqual(range(0, 10));
-    await lake.act("append 10 5");
-    await lake.act("append 15 5");
+    await lake.act("append 10 5", "append 15 5");
     const since = await changes(lake.table, positionOf(all));
     expect(await idsOf(since)).toEqual(range(10, 20));
     expect((await changes(lake.table, positionOf(since))).shards).toEqual([]);
@@ -50,26 +53,19 @@ describe.skipIf(missing !== undefined).each(lakeKinds)(`the changes of a table, 
   });
 
   test("leave compactions out, and have the rows that these have joined with others", async () => {
-    const lake = await growingLake(kind, scratch.path);
-    await lake.act("append 0 10");
+    const lake = await growingLake(kind, scratch.path, "append 0 10");
     const first = positionOf(await changes(lake.table, null));
-    await lake.act("append 10 10");
-    await lake.act("compact");
+    await lake.act("append 10 10", "compact");
     const second = await changes(lake.table, first);
     expect(await idsOf(second)).toEqual(range(10, 20));
-    await lake.act("append 20 10");
-    await lake.act("append 30 10");
-    await lake.act("compact");
+    await lake.act("append 20 10", "append 30 10", "compact");
     expect(await idsOf(await changes(lake.table, positionOf(second)))).toEqual(range(20, 40));
   });
 
   test("are refused where rows were deleted since, and are the files that were written with new_files", async () => {
-    const lake = await growingLake(kind, scratch.path);
-    await lake.act("append 0 10");
+    const lake = await growingLake(kind, scratch.path, "append 0 10");
     const first = positionOf(await changes(lake.table, null));
-    await lake.act("append 10 10");
-    await lake.act("delete 3 5");
-    await lake.act("append 20 5");
+    await lake.act("append 10 10", "delete 3 5", "append 20 5");
     await expect(changes(lake.table, first)).rejects.toMatchObject({
       code: "INPUT_REWRITTEN",
       exitCode: 66,
@@ -85,21 +81,14 @@ describe.skipIf(missing !== undefined).each(lakeKinds)(`the changes of a table, 
   });
 
   test("are refused with new_files where a compaction has joined new rows with others before a rewrite", async () => {
-    const lake = await growingLake(kind, scratch.path);
-    await lake.act("append 0 10");
+    const lake = await growingLake(kind, scratch.path, "append 0 10");
     const first = positionOf(await changes(lake.table, null));
-    await lake.act("append 10 10");
-    await lake.act("compact");
-    await lake.act("delete 12 14");
-    await expect(changes(lake.table, first, { onRewrite: "new_files" })).rejects.toMatchObject({
-      code: "INPUT_REWRITTEN",
-      message: expect.stringContaining("compaction") as string,
-    });
+    await lake.act("append 10 10", "compact", "delete 12 14");
+    await expect(changes(lake.table, first, { onRewrite: "new_files" })).rejects.toMatchObject(refusal("compaction"));
   });
 
   test("are refused where a file of them is gone", async () => {
-    const lake = await growingLake(kind, scratch.path);
-    await lake.act("append 0 10");
+    const lake = await growingLake(kind, scratch.path, "append 0 10");
     const first = positionOf(await changes(lake.table, null));
     await lake.act("append 10 10");
     const [file] = (await changes(lake.table, first)).shards;
@@ -111,17 +100,10 @@ describe.skipIf(missing !== undefined).each(lakeKinds)(`the changes of a table, 
 test.skipIf(missing !== undefined)(
   `of a Delta table are refused where its log has lost a commit, or another table took its place${skipped}`,
   async () => {
-    const lake = await growingLake("delta", scratch.path);
-    await lake.act("append 0 10");
+    const lake = await growingLake("delta", scratch.path, "append 0 10");
     const first = positionOf(await changes(lake.table, null));
-    await lake.act("append 10 10");
-    await lake.act("append 20 10");
-    await lake.act("checkpoint");
-    await lake.act("append 30 10");
-    await expect(changes(lake.table, first)).rejects.toMatchObject({
-      code: "INPUT_REWRITTEN",
-      message: expect.stringContaining("version 2") as string,
-    });
+    await lake.act("append 10 10", "append 20 10", "checkpoint", "append 30 10");
+    await expect(changes(lake.table, first)).rejects.toMatchObject(refusal("version 2"));
     const all = await changes(lake.table, null);
     expect(await idsOf(all)).toEqual(range(0, 40));
     await lake.act("append 40 10");
@@ -132,25 +114,16 @@ test.skipIf(missing !== undefined)(
     for (let start = 0; start < 60; start += 10) {
       await lake.act(`append ${start} 10`);
     }
-    await expect(changes(lake.table, positionOf(all))).rejects.toMatchObject({
-      code: "INPUT_REWRITTEN",
-      message: expect.stringContaining("another table") as string,
-    });
+    await expect(changes(lake.table, positionOf(all))).rejects.toMatchObject(refusal("another table"));
   },
 );
 
 test.skipIf(missing !== undefined)(
   `of an Iceberg table are refused where a snapshot between expired${skipped}`,
   async () => {
-    const lake = await growingLake("iceberg", scratch.path);
-    await lake.act("append 0 10");
+    const lake = await growingLake("iceberg", scratch.path, "append 0 10");
     const first = positionOf(await changes(lake.table, null));
-    await lake.act("append 10 10");
-    await lake.act("append 20 10");
-    await lake.act("expire");
-    await expect(changes(lake.table, first)).rejects.toMatchObject({
-      code: "INPUT_REWRITTEN",
-      message: expect.stringContaining("expired") as string,
-    });
+    await lake.act("append 10 10", "append 20 10", "expire");
+    await expect(changes(lake.table, first)).rejects.toMatchObject(refusal("expired"));
   },
 );

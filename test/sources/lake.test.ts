@@ -7,6 +7,7 @@ import { diskSource } from "#src/sources/disk.js";
 import { nameInStore, newestMetadata, readIceberg } from "#src/sources/lake/iceberg.js";
 import type { LakeSnapshot } from "#src/sources/lake/snapshot.js";
 import { readLake } from "#src/sources/lake/source.js";
+import type { Source } from "#src/sources/source.js";
 import { expectEnd, projectFolder, runCommand } from "../support/cli.js";
 import { scratch, scratchFolder } from "../support/job.js";
 import { bin, missing, skipped } from "../support/lake-writers.js";
@@ -151,10 +152,8 @@ test("a name in the metadata of a table that leads out of its folder is damage",
   const at = await newestMetadata(diskReader(), table);
   const text = await readFile(at, "utf8");
   await writeFile(at, text.replaceAll(/\/metadata\/snap-/g, "/../metadata/snap-"));
-  await expect(read(table)).rejects.toMatchObject({
-    exitCode: 65,
-    message: expect.stringContaining("no name of a file below") as string,
-  });
+  const message = expect.stringContaining("no name of a file below") as string;
+  await expect(read(table)).rejects.toMatchObject({ exitCode: 65, message });
 });
 
 test("a deletion vector with another number of rows than the log says is damaged", async () => {
@@ -239,12 +238,31 @@ describe("a table that is planned", () => {
     await expect(rowsOf.list([table], { table: pinned })).rejects.toMatchObject(expected);
   });
 
-  test.each(["latest", "pinned"])("is not ready where its metadata changes while it is read: %s", async (at) => {
-    const table = join(sparkTables, "ns/v2");
-    const { table: pinned } = await diskTable(table).list([table]);
-    const changing = { ...source, open: () => Promise.reject(new JobError("INPUT_CHANGED", "its ETag differs")) };
-    const list = diskTable(table, changing).list([table], at === "pinned" ? { table: pinned } : {});
-    await expect(list).rejects.toMatchObject({ code: "INPUT_NOT_READY" });
+  test.each([
+    { at: "latest", name: "00000000000000000009.checkpoint.parquet" },
+    { at: "pinned", name: "00000000000000000009.checkpoint.parquet" },
+    { at: "changes", name: "00000000000000000008.json" },
+  ])("is not ready where a clean-up removes $name while it is read: $at", async ({ at, name }) => {
+    const table = await copied("mapped");
+    const log = join(table, "_delta_log", name);
+    const changes = { from: null, to: null, onRewrite: "new_files" } as const;
+    const { table: pinned, changes: { to } = never() } = await diskTable(table).list([table], { changes });
+    const since = { ...changes, from: to.replace("9", "6") };
+    const wanted = at === "pinned" ? { table: pinned } : at === "changes" ? { changes: since } : {};
+    expect((await diskTable(table).list([table], wanted)).shards).not.toEqual([]);
+    for (const whenOpened of [false, true]) {
+      await using removing: Source = {
+        ...source,
+        async open(shard) {
+          const opened = whenOpened ? await source.open(shard) : undefined;
+          await (shard.uri === log ? rm(log, { force: true }) : undefined);
+          return opened ?? (await source.open(shard));
+        },
+      };
+      const whole = await readFile(log);
+      await expect(diskTable(table, removing).list([table], wanted)).rejects.toMatchObject({ code: "INPUT_NOT_READY" });
+      await writeFile(log, whole);
+    }
   });
 });
 
@@ -279,10 +297,8 @@ test("a manifest that does not end with its marker is damaged", async () => {
   const [manifest = ""] = (await manifestsOf(table)).manifests;
   const bytes = await readFile(manifest);
   await writeFile(manifest, bytes.fill(~(bytes.at(-1) ?? 0) & 255, bytes.length - 1));
-  await expect(read(table)).rejects.toMatchObject({
-    exitCode: 65,
-    message: expect.stringContaining("marker") as string,
-  });
+  const message = expect.stringContaining("marker") as string;
+  await expect(read(table)).rejects.toMatchObject({ exitCode: 65, message });
 });
 
 test.each([

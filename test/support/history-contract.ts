@@ -1,4 +1,5 @@
 import { describe, expect } from "vitest";
+import { passedDocument, storePassed } from "#src/run/chain.js";
 import { numberedRunId } from "#src/run/plan/identity.js";
 import type { Plan, RunId } from "#src/run/plan/plan.js";
 import { latestFirst, type RecordedRun, type RecordedSpending } from "#src/run/lifecycle/recorded-run.js";
@@ -52,6 +53,10 @@ export function historyContractOf(name: string, worldOf: () => Promise<SinkWorld
       }
       const [first, ...others] = await world.sink.history({ job: "job", runId, last: 1 });
       expect([first?.runId, others]).toEqual([runId, []]);
+      const { ledger } = world.sink;
+      await storePassed(ledger, runId, { from: "1", to: "2" });
+      await storePassed(ledger, runId, { from: "2", to: "3" });
+      expect(await ledger.read(runId, passedDocument), "the last of them").toEqual({ from: "1", to: "3" });
     });
 
     test("a target without a run has no history", async (world) => {

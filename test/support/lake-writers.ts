@@ -21,17 +21,22 @@ export type LakeKind = (typeof lakeKinds)[number];
 /** A table that another program changes when it is asked to. */
 export interface GrowingLake {
   readonly table: string;
-  /** Has it carry out an action of growing.py: "append 0 100". */
-  act(action: string): Promise<unknown>;
+  /** Has it carry out actions of growing.py, such as "append 0 100"; returns the last one's answer. */
+  act(...actions: readonly string[]): Promise<unknown>;
 }
 
 /** One program for all tables of this process: to start it takes longer than what it does for a test. */
 let growing: LineProgram | undefined;
 
-export async function growingLake(kind: LakeKind, folder: string): Promise<GrowingLake> {
+export async function growingLake(kind: LakeKind, folder: string, ...actions: readonly string[]): Promise<GrowingLake> {
   growing ??= lakeWriter("growing.py", []);
   growing.unref();
   const writer = growing;
   const table = JSON.parse(await writer.ask(JSON.stringify(["open", kind, folder]))) as string;
-  return { table, act: async (action) => JSON.parse(await writer.ask(JSON.stringify([table, action]))) as unknown };
+  const act: GrowingLake["act"] = async (action, ...others) => {
+    const answer = JSON.parse(await writer.ask(JSON.stringify([table, action]))) as unknown;
+    return others.length === 0 ? answer : await act(...others);
+  };
+  await (actions.length > 0 && act(...actions));
+  return { table, act };
 }

@@ -39,8 +39,7 @@ def whole(bits, signed):
     low, high = (-(2 ** (bits - 1)), 2 ** (bits - 1) - 1) if signed else (0, 2 ** bits - 1)
     return lambda row: [low, high, 0, 1, dice.randint(low, high), row % 100][dice.randrange(6)]
 texts = ["", "a", "\\0", "ä", "日本語", "👩‍👩‍👧‍👦", "exactly 12 b", "exactly 13 by", "x" * 31, "x" * 32, "y" * 33, "long " * 300]
-makers = {
-    "bool": (pa.bool_(), lambda row: dice.random() < 0.5),
+makers = {"bool": (pa.bool_(), lambda row: dice.random() < 0.5),
     **{f"int{bits}": (getattr(pa, f"int{bits}")(), whole(bits, True)) for bits in (8, 16, 32, 64)},
     **{f"uint{bits}": (getattr(pa, f"uint{bits}")(), whole(bits, False)) for bits in (8, 16, 32, 64)},
     "float32": (pa.float32(), lambda row: dice.choice([0.0, -0.0, 1.5, math.nan, math.inf, -math.inf, 1e-45, 3e38, dice.random()])),
@@ -61,8 +60,7 @@ def add(name, type, values, nullable):
 `;
 
 const tables = (rows: number): string => `${makers(rows)}
-missing = {
-    "some": lambda row: dice.random() < 0.3,
+missing = {"some": lambda row: dice.random() < 0.3,
     "runs": lambda row: row // 300 % 2 == 1,
     "seldom": lambda row: row % 997 == 5,
     "all": lambda row: True,
@@ -81,8 +79,7 @@ add("id", pa.int64(), list(range(rows)), False)
 lengths = [lambda row: 0 if row % 3 else row % 400, lambda row: 5, lambda row: dice.randint(0, 9), lambda row: 300 if row % 100 == 50 else 1]
 shapes = [(length, outer, inner) for length in lengths for outer in (False, True) for inner in (False, True)]
 def add_lists(name, element, pool, length, outer, inner):
-    values = [
-        None if outer and dice.random() < 0.2 else [None if inner and dice.random() < 0.1 else dice.choice(pool) for _ in range(length(row))]
+    values = [None if outer and dice.random() < 0.2 else [None if inner and dice.random() < 0.1 else dice.choice(pool) for _ in range(length(row))]
         for row in range(rows)
     ]
     add(name, pa.list_(pa.field("element", element, inner)), values, outer)

@@ -1,5 +1,5 @@
 import { numberTexts } from "../../columns/numbered-texts.js";
-import type { ColumnType, FixedColumn, NamedColumn, OutputRows } from "../../columns/types.js";
+import type { ColumnType, FixedColumn, NamedColumn, OutputRows, TypedColumn } from "../../columns/types.js";
 import { assertNever } from "../../base/errors.js";
 import { printable } from "../../base/texts.js";
 import type { Finding } from "../check.js";
@@ -205,10 +205,7 @@ const [mostProfiles, mostOutputs, mostSlices] = [150, 8, 50];
 const sliceBins = 32;
 
 /** Plans slices of the columns in `checks.slices` for the first outputs, without vectors. */
-export function planSlices(
-  columns: readonly string[],
-  outputs: readonly { readonly name: string; readonly type: ColumnType }[],
-): SlicePlan {
+export function planSlices(columns: readonly string[], outputs: readonly TypedColumn[]): SlicePlan {
   const chosen = outputs
     .filter(({ type }) => typeof type !== "object" || type.kind === "decimal")
     .map(({ name }) => name)

@@ -52,22 +52,15 @@ function nightsText({ factor, nights, columns }: JudgedNights, width: number | u
     ({ outcome, results }) => outcome !== "hold" && results.some(({ level }) => level === "warn"),
   );
   const dates = `${nights[0]?.date} to ${nights.at(-1)?.date}`;
-  const rows = columns.map(({ held: holds, warned: warns, farthest, date }) => {
+  const rows = columns.map(({ held: holds, warned: warns, farthest, date, passesWith }) => {
     const role = roleOf(farthest);
     const name = role === "run" ? "(the run)" : `${farthest.column}${role === "output" ? " (output)" : ""}`;
-    const { passesWith: most } = farthest;
-    const far = most === undefined ? "" : `factor ${Number(most.toPrecision(2))}`;
-    return [
-      name,
-      String(holds),
-      String(warns),
-      far,
-      date,
-      checkOf(farthest).say(farthest, { dateOf: (runId) => dateOf(nights, runId) }),
-    ];
+    const far = Number.isFinite(passesWith) ? `factor ${Number(passesWith.toPrecision(2))}` : "";
+    const what = checkOf(farthest).say(farthest, { dateOf: (runId) => dateOf(nights, runId) });
+    return [name, String(holds), String(warns), far, date, what];
   });
   return [
-    `${count(nights.length, "night")}, ${dates}, each judged as if it were tonight with factor ${factor}: ${held} held, ${warned.length} warned`,
+    `${count(nights.length, "published night")}, ${dates}, each judged as if it were tonight with factor ${factor}: ${held} held, ${warned.length} warned`,
     ...(rows.length === 0
       ? ["no column would have held or warned"]
       : [

@@ -53,7 +53,13 @@ interface CompareCommandOptions extends JobOptions {
 
 async function compare(spec: string, options: CompareCommandOptions, io: SafeIo): Promise<CommandAnswer> {
   await using opened = await openJob(spec, options, { log: createWarningLog(io.stderr) });
-  const [a, b] = comparedUris(options.model);
+  const [first = "", second, ...more] = options.model;
+  if (more.length > 0) {
+    throw new JobError("USAGE", `comparing models: ${options.model.length} are given, and two can be compared`, {
+      hint: "--model A --model B; with one --model, it is compared with the model of the spec",
+    });
+  }
+  const [a, b] = second === undefined ? [undefined, first] : [first, second];
   const models = [await modelAt(opened, a), await modelAt(opened, b)] as const;
   const { placeOf, ...comparison } = await compareModels(opened, models, options);
   const { rows: _rows, columns: _columns, apart: _apart, tolerance: _tolerance, ...about } = comparison;
@@ -64,17 +70,6 @@ async function compare(spec: string, options: CompareCommandOptions, io: SafeIo)
     }),
     text: (width) => comparisonText(comparison, width),
   };
-}
-
-/** undefined: the model of the spec. */
-function comparedUris(uris: readonly string[]): readonly [string | undefined, string] {
-  const [first = "", second, ...more] = uris;
-  if (more.length > 0) {
-    throw new JobError("USAGE", `comparing models: ${uris.length} are given, and two can be compared`, {
-      hint: "--model A --model B; with one --model, it is compared with the model of the spec",
-    });
-  }
-  return second === undefined ? [undefined, first] : [first, second];
 }
 
 /** Without a URI, that of the spec. Paths start from this process's folder. */

@@ -246,9 +246,14 @@ function fromInts(bytes: Uint8Array<ArrayBuffer>): BigInt64Array<ArrayBuffer> {
 }
 
 const dayMs = 86_400_000n;
+const daysEnd = 2 ** 31 - 1; // DuckDB's infinity
 
 function daysOf(ms: bigint): number {
-  return Number((ms - (((ms % dayMs) + dayMs) % dayMs)) / dayMs);
+  const days = Number((ms - (((ms % dayMs) + dayMs) % dayMs)) / dayMs);
+  if (Math.abs(days) >= daysEnd) {
+    throw new RangeError(`the date ${ms}, which is no day that 32 bits hold`);
+  }
+  return days;
 }
 
 const longMax = 2n ** 63n - 1n;

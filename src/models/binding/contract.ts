@@ -1,6 +1,13 @@
 import { assertNever } from "../../base/errors.js";
 import type { TensorType, Tokenizing } from "../../columns/tensor.js";
-import type { ColumnType, SourceColumn, BytesColumn, FixedColumn, OutputRows } from "../../columns/types.js";
+import type {
+  ColumnType,
+  SourceColumn,
+  BytesColumn,
+  FixedColumn,
+  OutputRows,
+  TypedColumn,
+} from "../../columns/types.js";
 
 /** How shard columns become model inputs and tensors become output columns. Part of the plan: plain JSON. */
 export interface Contract {
@@ -241,7 +248,7 @@ export function outputTensors({ outputs }: Pick<Contract, "outputs">): string[] 
 }
 
 /** Type and name of each output column, in output order. */
-export function outputColumns(contract: Contract): { name: string; type: ColumnType }[] {
+export function outputColumns(contract: Contract): TypedColumn[] {
   return [
     ...scoredColumns(contract),
     ...(contract.reuse === undefined ? [] : [reuseColumn]),
@@ -251,7 +258,7 @@ export function outputColumns(contract: Contract): { name: string; type: ColumnT
 }
 
 /** The output columns that come from the input and the model. */
-export function scoredColumns(contract: Contract): { name: string; type: ColumnType }[] {
+export function scoredColumns(contract: Contract): TypedColumn[] {
   return [
     ...contract.passthrough.map(({ column, source }) => ({ name: column, type: source.type })),
     ...predictedColumns(contract),
@@ -259,7 +266,7 @@ export function scoredColumns(contract: Contract): { name: string; type: ColumnT
 }
 
 /** The output columns that the model predicts. */
-export function predictedColumns({ outputs }: Contract): { name: string; type: ColumnType }[] {
+export function predictedColumns({ outputs }: Contract): TypedColumn[] {
   return outputs.map(({ column, type }) => ({ name: column, type }));
 }
 
@@ -268,10 +275,10 @@ export const lineageColumns = [
   { name: "run_id", type: "utf8" },
   { name: "model_sha256", type: "utf8" },
   { name: "scored_at", type: "timestamp[us, UTC]" },
-] as const satisfies readonly { name: string; type: ColumnType }[];
+] as const satisfies readonly TypedColumn[];
 
 /** What is added to the rows of a run that is compared with another one: the number of the row in the run. */
-export const rowNumberColumn = { name: "_row", type: "int64" } as const satisfies { name: string; type: ColumnType };
+export const rowNumberColumn = { name: "_row", type: "int64" } as const satisfies TypedColumn;
 
 export function withRowNumbers(rows: OutputRows, numbers: () => BigInt64Array<ArrayBuffer>): OutputRows {
   return { ...rows, columns: [...rows.columns, { ...rowNumberColumn, column: longs(numbers()) }] };

@@ -1,4 +1,4 @@
-import type { ColumnType, SpanOutput } from "../../columns/types.js";
+import type { ColumnType, SpanOutput, TypedColumn } from "../../columns/types.js";
 import type { PinnedRun } from "../plan/plan.js";
 
 /** Facts about an attempt that are recorded with each span it commits. They inform people, and are never compared. */
@@ -95,5 +95,5 @@ export interface RunRows {
 /** Which rows of a published run are read. */
 export interface PublishedRowsRequest {
   readonly run: PinnedRun;
-  readonly columns: readonly { readonly name: string; readonly type: ColumnType }[];
+  readonly columns: readonly TypedColumn[];
 }

@@ -69,6 +69,8 @@ interface TargetDifference {
   readonly lines: readonly string[];
   /** Whether the planned rows are elsewhere: another job may have the same name. */
   readonly isElsewhere: boolean;
+  /** The table that has the planned rows; undefined: they are where rows of the spec come. */
+  readonly place: string | undefined;
 }
 
 /** Settings of a target that may change while a run is unfinished: a server, a checkout or a volume may move. */
@@ -77,12 +79,15 @@ const movable: ReadonlySet<string> = new Set(["kind", "server", "uri"]);
 /** Compares the target that a spec names with the planned one. */
 export function compareTargets(planned: PlanTarget, asked: PlanTarget): TargetDifference {
   const settings = Object.keys(asked).filter((name) => !movable.has(name));
+  const isElsewhere = planned["table"] !== asked["table"];
+  const dropped = planned["uuid"] === asked["uuid"] ? undefined : "a table that was dropped";
   return {
     lines: settings.flatMap((name) => {
       const key = name.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
       return difference(`output.${asked.kind}.${key}`, planned[name], asked[name]);
     }),
-    isElsewhere: planned["table"] !== asked["table"],
+    isElsewhere,
+    place: isElsewhere ? `table ${String(planned["table"])}` : dropped,
   };
 }
 

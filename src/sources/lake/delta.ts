@@ -83,6 +83,8 @@ interface Log {
   readonly commits: ReadonlyMap<number, string>;
   /** Names of the files of each whole checkpoint, by version. */
   readonly checkpoints: ReadonlyMap<number, readonly string[]>;
+  /** -1: there is none. */
+  readonly newest: number;
 }
 
 interface State {
@@ -110,9 +112,9 @@ export async function readDelta(reader: LakeReader, table: string, wanted: Delta
 
 /** Reads the log of a table up to a version. @throws JobError as `readDelta` */
 export async function readDeltaState(reader: LakeReader, table: string, wanted: DeltaVersion): Promise<DeltaState> {
-  const read = await readLog(reader, table);
-  const version = await versionOf({ reader, table, ...read }, wanted);
-  return await stateAt({ reader, table }, { ...read, version, files: "all" });
+  const log = await readLog(reader, table);
+  const version = await versionOf({ reader, table, ...log }, wanted);
+  return await stateAt({ reader, table }, { ...log, version, files: "all" });
 }
 
 /** @throws JobError as `readDelta`; INPUT_REWRITTEN if rows were not only added, or the log lacks some commits */
@@ -122,10 +124,10 @@ export async function readDeltaChanges(
   { from, to, onRewrite }: WantedChanges,
 ): Promise<LakeChanges> {
   const place = { reader, table };
-  const { commits, checkpoints, newest } = await readLog(reader, table);
+  const log = await readLog(reader, table);
+  const { commits, newest } = log;
   const version = to === null ? newest : versionIn(to).version;
-  const of = { commits, checkpoints, newest, version };
-  const state = await stateAt(place, { ...of, files: from === null ? "all" : "none" });
+  const state = await stateAt(place, { ...log, version, files: from === null ? "all" : "none" });
   const position = positionAt(state);
   const known = [from, to].flatMap((each) => (each === null ? [] : [versionIn(each)]));
   if (known.some(({ version: last, id }) => newest < last || id !== state.metaData.id)) {
@@ -165,30 +167,24 @@ function versionIn(position: string): { readonly version: number; readonly id: s
   return { version: Number(version), id };
 }
 
-async function readLog(reader: LakeReader, table: string): Promise<Log & { readonly newest: number }> {
-  const log = `${table}/_delta_log`;
-  const { commits, checkpoints } = logOf(await reader.list(log));
-  const newest = Math.max(...commits.keys(), ...checkpoints.keys());
-  if (!Number.isFinite(newest)) {
-    throw new JobError("FILE_MISSING", `reading table ${table}: ${log} has no version`, {
+async function readLog(reader: LakeReader, table: string): Promise<Log> {
+  const folder = `${table}/_delta_log`;
+  const log = logOf(await reader.list(folder));
+  if (log.newest < 0) {
+    throw new JobError("FILE_MISSING", `reading table ${table}: ${folder} has no version`, {
       hint: "name the folder of a Delta table, in which _delta_log is",
     });
   }
-  return { commits, checkpoints, newest };
+  return log;
 }
 
 /** @param files "none": of a checkpoint, only what is said of the table itself is read */
 async function stateAt(
   place: Place,
-  {
-    commits,
-    checkpoints,
-    newest,
-    version,
-    files,
-  }: Log & { readonly newest: number; readonly version: number; readonly files: "all" | "none" },
+  { version, files, ...log }: Log & { readonly version: number; readonly files: "all" | "none" },
 ): Promise<DeltaState> {
   const { table } = place;
+  const { commits, checkpoints, newest } = log;
   const start = Math.max(-1, ...[...checkpoints.keys()].filter((each) => each <= version));
   const state: State = { files: new Map(), transactions: new Map(), protocol: undefined, metaData: undefined };
   for (const name of checkpoints.get(start) ?? []) {
@@ -201,7 +197,7 @@ async function stateAt(
         "FILE_MISSING",
         `reading version ${version} of table ${table}: the log has no version ${each}`,
         {
-          hint: `the table's log keeps the versions from ${firstWhole({ commits, checkpoints }, newest)} to ${newest}: name one of these`,
+          hint: `the table's log keeps the versions from ${firstWhole(log)} to ${newest}: name one of these`,
         },
       );
     }
@@ -243,11 +239,12 @@ function logOf(names: readonly string[]): Log {
       }
     }
   }
-  return { commits, checkpoints };
+  const newest = [...commits.keys(), ...checkpoints.keys()].reduce((most, version) => Math.max(most, version), -1);
+  return { commits, checkpoints, newest };
 }
 
 /** The earliest version from which on the log tells all. */
-function firstWhole({ commits, checkpoints }: Log, newest: number): number {
+function firstWhole({ commits, checkpoints, newest }: Log): number {
   let first = newest;
   for (let version = newest; version >= 0; version -= 1) {
     if (checkpoints.has(version) || (version === 0 && commits.has(0))) {
@@ -266,7 +263,7 @@ interface Place {
 }
 
 async function versionOf(
-  { reader, table, commits, newest }: Place & Pick<Log, "commits"> & { readonly newest: number },
+  { reader, table, commits, newest }: Place & Pick<Log, "commits" | "newest">,
   wanted: DeltaVersion,
 ): Promise<number> {
   if (wanted === "latest") {

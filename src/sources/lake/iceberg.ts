@@ -378,7 +378,7 @@ function textOf(value: unknown): string | undefined {
     typeof value === "number" ||
     typeof value === "bigint" ||
     typeof value === "boolean"
-    ? String(value)
+    ? `${Object.is(value, -0) ? "-" : ""}${value}` // -0, which a filter may tell from 0
     : undefined;
 }
 

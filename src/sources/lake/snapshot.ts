@@ -143,10 +143,7 @@ export function exactIntegers(text: string): unknown {
   const marked = text.replaceAll(/"(?:[^"\\]|\\.)*"|-?\d{16,}(?![\d.eE])/g, (token) =>
     token.startsWith('"') ? token : `{"#integer":"${token}"}`,
   );
-  return JSON.parse(marked, (_key, value: unknown) => {
-    if (typeof value === "object" && value !== null && "#integer" in value) {
-      return BigInt(String(value["#integer"]));
-    }
-    return value;
-  });
+  return JSON.parse(marked, (_key, value: unknown) =>
+    typeof value === "object" && value !== null && "#integer" in value ? BigInt(String(value["#integer"])) : value,
+  );
 }

@@ -74,16 +74,26 @@ export function lakeReader(source: Pick<Source, "list" | "open">, { query, unpac
       await using open = await source.open(shard);
       const { start, end } = range ?? { start: 0, end: shard.sizeBytes };
       await open.remote?.fetch([{ start, end }]);
-      return (await readFile(open.path)).subarray(start, end);
+      return (await orChanged(open, () => readFile(open.path))).subarray(start, end);
     },
     async parquet(name, sql) {
       const shard = await find(name);
       await using open = await source.open(shard);
       await open.remote?.fetch([{ start: 0, end: shard.sizeBytes }]);
-      return await query(open.path, sql);
+      return await orChanged(open, () => query(open.path, sql));
     },
     unpack,
   };
+}
+
+/** A file that a clean-up removes after it was opened is no damage. */
+async function orChanged<T>(open: OpenShard, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    await open.check();
+    throw error;
+  }
 }
 
 async function formatOf(source: Pick<Source, "listNames">, table: string): Promise<LakeFormat> {
@@ -162,23 +172,16 @@ function ofChanges(
 }
 
 async function readWanted(place: LakePlace, wanted: WantedInput, at: string): Promise<LakeVersion> {
-  return await betweenCommits(() => readLake(place, at, wanted)).catch((error: unknown) => {
+  return await readLake(place, at, wanted).catch((error: unknown) => {
+    if (error instanceof JobError && error.code === "INPUT_CHANGED") {
+      throw new JobError("INPUT_NOT_READY", error.message, {
+        hint: "the table was written to at this moment: run the same command again",
+        cause: error,
+      });
+    }
     const isPlanned = wanted.table !== undefined;
     throw isPlanned && error instanceof JobError && error.code === "FILE_MISSING" ? ofPlan(error) : error;
   });
-}
-
-async function betweenCommits<T>(work: () => Promise<T>): Promise<T> {
-  try {
-    return await work();
-  } catch (error) {
-    throw error instanceof JobError && error.code === "INPUT_CHANGED"
-      ? new JobError("INPUT_NOT_READY", error.message, {
-          hint: "the table was written to at this moment: run the same command again",
-          cause: error,
-        })
-      : error;
-  }
 }
 
 function ofPlan(error: JobError): JobError {

@@ -221,7 +221,7 @@ export async function refuseStoppedRun(session: Session, control: Control, { run
 }
 
 /** Documents of which the last version counts. Of the others it is the first: nobody can change a decision by inserting. */
-const changing: ReadonlySet<DocumentKind<unknown>["name"]> = new Set(["errors", "spending"]);
+const changing: ReadonlySet<DocumentKind<unknown>["name"]> = new Set(["errors", "spending", "passed"]);
 
 /** SQL for the documents of a run that count, as an object of their texts. @param run SQL for its id */
 export function documentsSql({ table }: Pick<Control, "table">, run: string): string {
@@ -492,8 +492,8 @@ const tables: readonly ControlTable[] = [
       "The documents of runs: verdict, decision, errors, what was paid, notes. None is changed, and old notes of days are removed",
     columns: {
       run_id: ["text NOT NULL", "the run"],
-      name: ["text NOT NULL", "verdict, decision, errors, spending, late, late_told, told, range, day or spans_gone"],
-      version: ["integer NOT NULL", "from 1: the first counts, and of errors and spending the last"],
+      name: ["text NOT NULL", "verdict, decision, errors, spending, late, late_told, told, range, passed, day or spans_gone"],
+      version: ["integer NOT NULL", "from 1: the first counts, and of errors, spending and passed the last"],
       document: ["json NOT NULL", "what it says"],
       writer: ["text NOT NULL", "the attempt that wrote it"],
       at: ["timestamptz NOT NULL DEFAULT clock_timestamp()", "when"],

@@ -3,14 +3,12 @@ import type { Measures } from "#src/checks/agreement.js";
 import { agreementLine, agreementTables } from "#src/report/agreement.js";
 
 test.each([
-  [0, "00:00:00"],
-  [1e-9, "00:00:00.000000001"],
-  [0.000_000_4, "00:00:00.000000400"],
-  [1.5, "00:00:01.5"],
-  [86_399.999_999_9, "23:59:59.999999900"],
-  [2 * 86_400 - 1e-8, "2 days"],
-  [86_400, "1 day"],
-  [86_400 + 7384.5, "1 day 02:03:04.5"],
+  [0, "0 s"],
+  [1e-9, "1e-9 s"],
+  [1.5, "1.5 s"],
+  [86_399, "86399 s"],
+  [86_399.999_999_9, "1 day"],
+  [86_400 + 7384.5, "1.08547 days"],
 ])("a shift of %d seconds is shown as %s", (largestShift, shown) => {
   const figures = { rows_equal: 1, largest_shift_seconds: largestShift };
   const line = agreementLine({ kind: "times", rows: 2, most: [], flips: [], figures }, 0);
@@ -46,8 +44,8 @@ test("tables of an agreement leave out columns in a narrow terminal, and put cel
       "  column  rows equal",
       "  since       66.67%",
       "no room in 26 characters",
-      "for: largest shift",
-      "(00:00:02 in all rows)",
+      "for: largest shift (2 s in",
+      "all rows)",
       "labels that differ",
       "  column",
       "    A",
@@ -77,7 +75,7 @@ test("tables of an agreement leave out columns in a narrow terminal, and put cel
       "    "a long answer to a",
       "    question"",
       "    "another long answer"",
-      "    00:00:02",
+      "    2 s",
     ]
   `);
 });

@@ -51,6 +51,7 @@ def parts(length):
         "pat": pick([dt.datetime(9999, 12, 31, 23, 59, 59, 5), None], pa.timestamp("us")),
         "putc": pick([dt.datetime(2026, 11, 20, 6, tzinfo=utc), dt.datetime(2026, 11, 20, 7, tzinfo=utc)], pa.timestamp("us", "UTC")),
         "pflag": pick([True, False], pa.bool_()),
+        "pzero": pick([-0.0, 1.0], pa.float64()),
     }
 
 

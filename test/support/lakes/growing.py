@@ -1,7 +1,7 @@
 """growing.py: does what lines of stdin ask for, each a JSON array, with one answer a line.
 
 ["open", KIND, FOLDER] makes an empty table of a kind and answers where it is. [TABLE, ACTION] has that table: append START LENGTH;
-delete LOW HIGH (of ids); compact; version; vacuum; expire; replace (it is made anew); checkpoint (and removes the log before it).
+delete LOW HIGH (of ids); compact; touch (a commit without rows); version; vacuum; expire; replace (it is made anew); checkpoint (and removes the log before it).
 """
 import json
 import os
@@ -38,8 +38,12 @@ class Delta:
     def checkpoint(self):
         table = DeltaTable(self.path)
         table.create_checkpoint()
-        for version in range(table.version()):
-            os.remove(f"{self.path}/_delta_log/{version:020}.json")
+        for name in os.listdir(f"{self.path}/_delta_log"):
+            if name.endswith(".json") and int(name[:20]) < table.version():
+                os.remove(f"{self.path}/_delta_log/{name}")
+
+    def touch(self):
+        DeltaTable(self.path).alter.set_table_description("touched")
 
     def replace(self):
         shutil.rmtree(self.path)
@@ -82,6 +86,8 @@ class Iceberg:
         with open(location, "w") as file:
             json.dump(metadata, file)
         self.table.refresh()
+
+    touch = compact
 
     def version(self):
         snapshot = self.table.current_snapshot()
