@@ -235,7 +235,8 @@ function inOrder(outputs: readonly Tensor[], rows: Uint32Array): readonly Tensor
   for (const [at, row] of rows.entries()) {
     places[row] = at;
   }
-  return isIdentity(rows) ? outputs : outputs.map((output) => takeRows({ ...output, name: "" }, places));
+  // One that has not a value for each row stays as it is: it is refused later.
+  return outputs.map((output) => (output.dims[0] === rows.length ? takeRows({ ...output, name: "" }, places) : output));
 }
 
 function scatter(

@@ -1,4 +1,5 @@
 import { createColumnBuilder, emptyTexts } from "../../columns/columns.js";
+import { JobError } from "../../base/errors.js";
 import { columnTypeOfTensor, fromFloat16Bits, type Tensor } from "../../columns/tensor.js";
 import { type BytesColumn, type Column, type ColumnType, layoutOfType } from "../../columns/types.js";
 import { allocate, copyValues, elementOf, type Values } from "../../columns/values.js";
@@ -125,7 +126,10 @@ function vectors(type: ColumnType, length: number): PredictionColumn {
     },
     set(at, rowCount, source, onNotFinite) {
       if (child !== undefined && source.width !== width) {
-        throw new RangeError(`a batch has ${source.width} values a row, the one before had ${width}`);
+        const found = `a batch has ${source.width} values a row, the one before had ${width}`;
+        throw new JobError("CONTRACT", `running the model: ${found}`, {
+          hint: "an output needs one width in all batches: write shrink: false where an input shrinks, or choose another output",
+        });
       }
       width = source.width;
       child ??= type === "utf8" ? texts() : numbers(type, length, width);

@@ -121,12 +121,12 @@ export function readAnswer(answer: string, columns: ResponseColumns | undefined)
 /** `\ud83d` without the other half: what is written in UTF-8 would have U+FFFD in its place. */
 const halfCharacter = "has half of a character, which no text can hold";
 
-const fenced = /^\s*```(?:json)?\s*\n([\s\S]*?)\n?\s*```\s*$/;
-
 function objectIn(answer: string): Readonly<Record<string, unknown>> | undefined {
-  const [, inside = answer] = fenced.exec(answer) ?? [];
+  const text = answer.trim();
+  // Where a fence ends is not for an expression to find: one takes hours for the blank lines that some models write.
+  const [fence = ""] = (text.endsWith("```") && /^```(?:json)?\s*\n/.exec(text)) || [];
   try {
-    const value: unknown = JSON.parse(inside);
+    const value: unknown = JSON.parse(fence === "" ? text : text.slice(fence.length, -3));
     const isObject = typeof value === "object" && value !== null && !Array.isArray(value);
     return isObject ? (value as Readonly<Record<string, unknown>>) : undefined;
   } catch {

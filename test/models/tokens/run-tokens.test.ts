@@ -118,6 +118,8 @@ describe("texts of a batch", () => {
     const { calls, outputs } = await runOn([textsTensor(["a", "abc", "ab"], { sorted: true, value: 0 }), other], sums);
     expect(calls).toHaveLength(1);
     expect(Array.from((outputs[0] as { data: Float32Array }).data)).toEqual([97, 5, 97 + 98 + 99, 6, 97 + 98, 7]);
+    const one: Tensor = { dtype: "float32", dims: [1], data: Float32Array.of(8) };
+    expect((await runOn([textsTensor(["a", "abc"], { sorted: true })], () => [one])).outputs).toEqual([one]);
   });
 
   test("texts of a batch end with an error if the output is as wide as the group", async () => {

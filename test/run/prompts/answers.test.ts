@@ -37,28 +37,17 @@ type Failing = readonly [
   expected: { readonly reason: string; readonly value: unknown },
 ];
 
+const invalid = (value: string) => ({ reason: "answer_invalid", value });
+const fence = "```json";
+
 /** Answers that cannot be used, how often they are asked for, and what is said of their rows. */
 const failing: readonly Failing[] = [
-  ["no JSON", { content: "It is secret!" }, 2, { reason: "answer_invalid", value: "the answer is no object in JSON" }],
-  [
-    "another label",
-    { content: '{"label":"secret","half":1,"id":3,"is_odd":true}' },
-    2,
-    { reason: "answer_invalid", value: "the answer's `label` is not one of even, odd" },
-  ],
-  [
-    "a number out of its range",
-    { content: '{"label":"odd","half":101,"id":3,"is_odd":true}' },
-    2,
-    { reason: "answer_invalid", value: "the answer's `half` is more than 100" },
-  ],
-  [
-    "a missing key",
-    { content: '{"label":"odd"}' },
-    2,
-    { reason: "answer_invalid", value: "the answer's `half` is missing" },
-  ],
-  ["no text", { content: null }, 2, { reason: "answer_invalid", value: "the answer has no text" }],
+  ["no JSON", { content: "It is secret!" }, 2, invalid("the answer is no object in JSON")],
+  ["blank lines", { content: `${fence.padEnd(5000, "\n")}{` }, 2, invalid("the answer is no object in JSON")],
+  ["another label", { content: '{"label":"secret"}' }, 2, invalid("the answer's `label` is not one of even, odd")],
+  ["too large", { content: '{"label":"odd","half":101}' }, 2, invalid("the answer's `half` is more than 100")],
+  ["a missing key", { content: '{"label":"odd"}' }, 2, invalid("the answer's `half` is missing")],
+  ["no text", { content: null }, 2, invalid("the answer has no text")],
   [
     "a refusal",
     { content: null, refusal: "I cannot talk about secret things" },
