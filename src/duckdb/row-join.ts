@@ -123,7 +123,7 @@ async function loadNumbered(join: RowJoin, files: StoredSpans, { rowCount, commi
           row_number() OVER (PARTITION BY _row // ${commitRows} ORDER BY _row) - 1 AS place
         FROM (SELECT _row FROM b UNION ALL SELECT _row FROM rejected_b) ANTI JOIN rejected_a USING (_row)`,
     );
-    [number, from] = ["_row", "placed JOIN numbers ON span = _span_of_run AND place = file_row_number"];
+    [number, from] = ["_row", "placed JOIN numbers ON numbers.span = _span_of_run AND numbers.place = file_row_number"];
     const numbered = await countOf(join, "numbers");
     if (placed !== numbered || (await countOf(join, from)) !== placed) {
       throw new Error(`${placed} rows were scored by the one model, and ${numbered} rows came to the other one`);

@@ -4,10 +4,10 @@ import { showType, type TypedColumn } from "../columns/types.js";
 import { type NamedType, reuseCostText, type RunInfo, workOf } from "../report/attempt-record.js";
 import type { DueCall, RunReport } from "../report/report.js";
 import { spanCount } from "./plan/spans.js";
-import type { Attempt, Job, Reporter } from "../flow/opened-job.js";
+import type { Attempt, Job, OpenedJob, Reporter } from "../flow/opened-job.js";
 import type { RunSink, Sink, StoredPlan } from "../targets/target.js";
 import { type DocumentKind, type RunNote, errorsDocument, noteDocument, spendingDocument } from "../stores/ledger.js";
-import type { RunId } from "./plan/plan.js";
+import type { PinnedTable, RunId } from "./plan/plan.js";
 import { type AttemptFacts, countSpans } from "./lifecycle/span-record.js";
 import { isRolledBack } from "./lifecycle/lifecycle.js";
 import { rolledBackReport } from "./hints.js";
@@ -242,10 +242,23 @@ export function unscored(sink: Sink, reporter: Reporter, run: RunSink): RunRepor
   return attemptReport(sink, reporter, run, { status: "already_complete", verdict: null, shardsUnplanned: 0 });
 }
 
+/** Tells those who watch the input how far published runs have read it. A failure is a warning. */
+export async function tellInput(
+  { input: { source }, reporter: { record, log } }: OpenedJob,
+  table: PinnedTable | undefined,
+): Promise<void> {
+  if (table !== undefined) {
+    record.inputState = await source.published(table);
+    const { warning } = record.inputState;
+    if (warning !== undefined) {
+      log.warn(warning);
+    }
+  }
+}
+
 /** Reports that no row came since the last run of a chain, so that none is planned. */
 export function nothingNew({ base }: Job, sink: Sink, { record }: Reporter): RunReport {
   record.finish();
-  record.inputState = { ...record.inputState, rowsBehind: 0 };
   const none = { rowsPlanned: 0, spansPlanned: 0, spansCommitted: 0, spansResumed: 0, shardsUnplanned: 0 };
   return { ...workOf(record), ...none, runId: base, status: "nothing_new", verdict: null, output: sink.target };
 }

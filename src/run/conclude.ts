@@ -40,6 +40,7 @@ import {
   dueCall,
   isWhole,
   recordingFailure,
+  tellInput,
   unscored,
 } from "./attempt.js";
 import {
@@ -141,7 +142,7 @@ async function discardedMeanwhile(opened: OpenedJob, run: RunSink): Promise<Atte
 }
 
 async function endRun(opened: OpenedJob, run: RunSink): Promise<AttemptEnd> {
-  const { job, sink, input, attempt, reporter } = opened;
+  const { job, sink, attempt, reporter } = opened;
   const { plan } = run;
   const { record, log } = reporter;
   // The limit holds for all workers together; each has counted its own rejects and those before it.
@@ -168,13 +169,7 @@ async function endRun(opened: OpenedJob, run: RunSink): Promise<AttemptEnd> {
   const finish = (): Promise<void> => publishRun(sink, run, { ...attemptJson(record), ...scored });
   await (plan.staged ? addingHint(refusedText(job, plan), finish) : finish());
   log.debug(`finished run ${plan.runId}`);
-  if (plan.input.table !== undefined) {
-    record.inputState = await input.source.published(plan.input.table);
-    const { warning } = record.inputState;
-    if (warning !== undefined) {
-      log.warn(warning);
-    }
-  }
+  await tellInput(opened, plan.input.table);
   return {
     status: "complete",
     verdict: verdict === undefined ? null : verdictReport(job.spec, plan, verdict),
@@ -419,6 +414,7 @@ export async function publishApproved(opened: OpenedJob, run: RunSink): Promise<
   );
   record.finish();
   log.info(`published run ${plan.runId}`);
+  await tellInput(opened, plan.erasure === undefined ? plan.input.table : undefined); // later runs have read on
   return {
     ...unscored(sink, reporter, run),
     status: "complete",

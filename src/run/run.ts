@@ -3,7 +3,7 @@ import type { Attempt, ChainPosition, Input, OpenedJob } from "../flow/opened-jo
 import type { AttemptRecord } from "../report/attempt-record.js";
 import type { RunReport } from "../report/report.js";
 import type { RunSink, StoredPlan } from "../targets/target.js";
-import { alreadyComplete, nothingNew, recordingFailure, recordLateness, runFacts } from "./attempt.js";
+import { alreadyComplete, nothingNew, recordingFailure, recordLateness, runFacts, tellInput } from "./attempt.js";
 import { spellOut, unfinishedLines, unfinishedRuns } from "./hints.js";
 import { listInput, listPublished, withInput } from "./input.js";
 import { runStep } from "./lifecycle/lifecycle.js";
@@ -87,6 +87,7 @@ async function startRun(asked: OpenedJob, runId: RunId, held?: RunSink): Promise
   const begun = await withInput(opened, async (listing) => {
     if (input.chain?.to === null && listing.shards.length === 0) {
       await (listing.changes && input.chain.pass(listing.changes.to));
+      await tellInput(opened, listing.table); // the last run may have been killed before it did
       return { report: nothingNew(job, sink, reporter) };
     }
     models.prepare();

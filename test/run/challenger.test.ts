@@ -114,7 +114,11 @@ describe("a run with a challenger", () => {
       checks: undefined,
       on_bad_row: "reject",
       max_rejects: "50%",
-      input: { where: "id % 5 <> 0", columns: { known: `case when id % 7 = 0 then null else ${first} end` } },
+      input: {
+        where: "id % 5 <> 0",
+        columns: { known: `case when id % 7 = 0 then null else ${first} end`, span: "id", place: "id" },
+      },
+      output: { columns: ["id", "span", "place"] },
       model: { outputs, inputs: { input: ["known", second, ...others] } },
       challenger: { inputs: { input: ["known", second, ...others] } },
     });

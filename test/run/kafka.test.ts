@@ -425,8 +425,18 @@ describe.skipIf(missing !== undefined)(`runs with input.since of a topic${skippe
     await broker.act("send", "watched", 1, values(35, 7));
     expect(await run(spec)).toMatchObject({ code: 0, report: { rows_scored: 7 } });
     expect(await broker.act("group", "scorers", "watched")).toEqual({ 0: 30, 1: 12 });
+    await broker.act("forget", "scorers"); // as if the run was killed before it told them
     expect(await run(spec)).toMatchObject({ code: 0, report: { status: "nothing_new" } });
     expect(await gauges("input_lag_rows")).toBe("0");
+    expect(await broker.act("group", "scorers", "watched")).toEqual({ 0: 30, 1: 12 });
+
+    const checks = { on_fail: "hold", outputs: { score: { range: [-2, -1] } } };
+    await writeJob("watched", since, { checks }, { group: "scorers" });
+    await broker.act("send", "watched", 0, values(42, 3));
+    expect(await run(spec)).toMatchObject({ code: 67 });
+    expect(await broker.act("group", "scorers", "watched")).toEqual({ 0: 30, 1: 12 });
+    expect(await runCommand(["approve", spec])).toMatchObject({ code: 0, stderr: "" });
+    expect(await broker.act("group", "scorers", "watched")).toEqual({ 0: 33, 1: 12 });
   });
 
   test.skipIf(!torture)(

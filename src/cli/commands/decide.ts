@@ -108,13 +108,14 @@ async function heldIn(spec: string, options: DecideOptions, act: string): Promis
   const runs = await opened.sink.history({ job: name, last: everyRun });
   const held = runs.flatMap(({ plan, status }) => {
     const date = plan?.params[param] ?? "";
-    const isMeant = (status === "held" || status === "approved") && first <= date && date <= last;
+    const isOfRange = first <= date && date.slice(0, last.length) <= last; // also the hours of the last day
+    const isMeant = (status === "held" || status === "approved") && isOfRange;
     return isMeant && sameSeries(plan?.params ?? {}, params) ? [`${param}=${date}`] : [];
   });
   if (held.length === 0) {
     throw new JobError("USAGE", `${doing}: none is held`, { hint: "infer-batch history lists the runs of all dates" });
   }
-  return held.toSorted().map((date) => others.concat(date));
+  return [...new Set(held)].toSorted().map((date) => others.concat(date));
 }
 
 async function decide(

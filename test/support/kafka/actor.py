@@ -4,7 +4,7 @@
 ["send", topic, partition, [[key, value, [header, hex], ...], ...], codec], ["transaction", topic, partition, [[key, value], ...], end]: "commit", "abort", or a name for ["end", name] to commit it,
 ["avro", registry, topic, schema, records]: sends records as Confluent's serializer writes them; integers may be texts,
 ["raw", topic, [hex, ...]]: sends values, ["fill", topic, start, count], ["leader", topic]: of partition 0,
-["read", topic]: all committed records as [partition, offset, key, value, time], ["group", group, topic]: its offsets.
+["read", topic]: all committed records as [partition, offset, key, value, time], ["group", group, topic]: its offsets, ["forget", group].
 """
 import json
 import sys
@@ -135,6 +135,10 @@ def read(topic):
 def group(name, topic):
     asked = admin.list_consumer_group_offsets([ConsumerGroupTopicPartitions(name)])
     return {str(part.partition): part.offset for part in asked[name].result().topic_partitions if part.topic == topic}
+
+
+def forget(group):
+    wait(admin.delete_consumer_groups([group]))
 
 
 print(json.dumps("ready"), flush=True)
