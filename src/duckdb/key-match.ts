@@ -60,7 +60,8 @@ export async function keyedRows(
   path: string,
 ): Promise<{ readonly rows: readonly number[]; readonly keys: readonly number[] }> {
   const file = `read_parquet(${quotePath(path)}, hive_partitioning = false, file_row_number = true)`;
-  return await matched(table, "file_row_number", file);
+  const names = table.columns.map(({ name }) => quoteName(name));
+  return await matched(table, { names, number: "file_row_number", rows: file });
 }
 
 /** Finds the rejected rows that have one of the keys. @param texts the key columns of each, as text */
@@ -75,32 +76,30 @@ export async function keyedTexts(
   await createTable(connection, "rejected", {
     rowCount: texts.length,
     columns: [
-      { name: "its row", type: "int32", column: numbered(texts.length) },
-      ...columns.map(({ name }) => ({
-        name,
+      { name: "row", type: "int32", column: numbered(texts.length) },
+      ...columns.map(({ name }, index) => ({
+        name: `c${index}`,
         type: "utf8" as const,
         column: textColumn(texts.map((row) => row[name] ?? null)),
       })),
     ],
   });
-  const casts = columns.map(
-    ({ name, type }) => `try_cast(${quoteName(name)} AS ${sqlTypeOf(type)}) AS ${quoteName(name)}`,
-  );
+  const casts = columns.map(({ type }, index) => `try_cast(c${index} AS ${sqlTypeOf(type)}) AS c${index}`);
+  const names = columns.map((_, index) => `c${index}`);
   try {
-    return await matched(table, '"its row"', `(SELECT "its row", ${casts.join(", ")} FROM rejected)`);
+    return await matched(table, { names, number: "row", rows: `(SELECT "row", ${casts.join(", ")} FROM rejected)` });
   } finally {
     await connection.run("DROP TABLE rejected");
   }
 }
 
-/** @param number SQL for the number of a row, by a name that no column of the rows has */
+/** Finds the rows of a table that have one of the keys. @param names of the key's columns there */
 async function matched(
-  { connection, columns }: KeyTable,
-  number: string,
-  rows: string,
+  { connection }: KeyTable,
+  { names, number, rows }: { readonly names: readonly string[]; readonly number: string; readonly rows: string },
 ): Promise<{ readonly rows: readonly number[]; readonly keys: readonly number[] }> {
-  const isKey = columns.map(({ name }, index) => `r.${quoteName(name)} = keys.k${index}`).join(" AND ");
-  const sql = `SELECT r.${number}::DOUBLE, keys.n FROM ${rows} AS r JOIN keys ON ${isKey}`;
+  const isKey = names.map((name, index) => `r.${name} = keys.k${index}`).join(" AND ");
+  const sql = `SELECT r."${number}"::DOUBLE, keys.n FROM ${rows} AS r JOIN keys ON ${isKey}`;
   const found = (await connection.runAndReadAll(sql)).getRows();
   return {
     rows: [...new Set(found.map(([row]) => Number(row)))].toSorted((one, other) => one - other),

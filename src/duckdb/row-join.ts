@@ -115,7 +115,7 @@ async function loadNumbered(join: RowJoin, files: StoredSpans, { rowCount, commi
     return; // there are no spans
   }
   const placed = await countOf(join, "placed");
-  let number = `_span_of_run * ${commitRows} + file_row_number`;
+  let number = `placed._span_of_run * ${commitRows} + placed.file_row_number`;
   let from = "placed";
   if (placed < rowCount) {
     await connection.run(
@@ -123,7 +123,8 @@ async function loadNumbered(join: RowJoin, files: StoredSpans, { rowCount, commi
           row_number() OVER (PARTITION BY _row // ${commitRows} ORDER BY _row) - 1 AS place
         FROM (SELECT _row FROM b UNION ALL SELECT _row FROM rejected_b) ANTI JOIN rejected_a USING (_row)`,
     );
-    [number, from] = ["_row", "placed JOIN numbers ON numbers.span = _span_of_run AND numbers.place = file_row_number"];
+    number = "numbers._row";
+    from = "placed JOIN numbers ON numbers.span = placed._span_of_run AND numbers.place = placed.file_row_number";
     const numbered = await countOf(join, "numbers");
     if (placed !== numbered || (await countOf(join, from)) !== placed) {
       throw new Error(`${placed} rows were scored by the one model, and ${numbered} rows came to the other one`);

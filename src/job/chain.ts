@@ -9,6 +9,7 @@ import {
   linkAfter,
   linkOf,
   type LinkedRun,
+  type NextRun,
   storeLink,
   type StoredLink,
   storePassed,
@@ -74,11 +75,11 @@ export async function ofNextRun(loaded: LoadedSpec, specPath: string, attempt: C
   }
   const last = await lastOrNone(sink.ledger, idOf(loaded), () => requireUnused(loaded, sink));
   if (last === undefined) {
-    return runOf(loaded, specPath, attempt, { run: 1, from: null, to: null });
+    return runOf(loaded, specPath, attempt, { run: 1, end: null, from: null, to: null });
   }
   const next = await runAfter(loaded, specPath, attempt, last, sink.ledger);
   if (next === undefined) {
-    return runOf(loaded, specPath, attempt, last);
+    return runOf(loaded, specPath, attempt, { ...last, end: last.from });
   }
   if (attempt.newRun) {
     refuseTwice(loaded, sink, attempt, next);
@@ -94,7 +95,7 @@ async function runAfter(
   attempt: ChainAttempt,
   last: StoredLink,
   ledger: Ledger,
-): Promise<LinkedRun | undefined> {
+): Promise<NextRun | undefined> {
   const own = specOfRun(wholeOf(loaded), last.run);
   await using sink = await openTarget(own, specPath, attempt);
   const whenOver = async (run: RunSink): Promise<void> => {
@@ -159,11 +160,11 @@ async function askedRun(
       hint: `${hint}; --new-run then scores the whole table, and wants --allow-duplicates unless mode is upsert`,
     });
   }
-  return runOf(loaded, specPath, attempt, link);
+  return runOf(loaded, specPath, attempt, { ...link, end: link.from });
 }
 
-function runOf(loaded: LoadedSpec, specPath: string, attempt: ChainAttempt, link: LinkedRun): RunOfChain {
-  const { run, from, to } = link;
+function runOf(loaded: LoadedSpec, specPath: string, attempt: ChainAttempt, link: NextRun): RunOfChain {
+  const { run, end, from, to } = link;
   const whole: ChainPosition["whole"] = (sink) => {
     refuseTwice(loaded, sink, attempt, link);
     return {
@@ -194,7 +195,7 @@ function runOf(loaded: LoadedSpec, specPath: string, attempt: ChainAttempt, link
         if (from !== null && from !== upTo) {
           const before = specOfRun(wholeOf(loaded), run - 1);
           await using sink = await openTarget(before, specPath, attempt);
-          await storePassed(sink.ledger, baseOf(before), { from, to: upTo });
+          await storePassed(sink.ledger, baseOf(before), { from: end, to: upTo });
         }
       },
       async planDay(at) {

@@ -21,17 +21,23 @@ import type { Changes, RunId } from "./plan/plan.js";
  * | not planned: its range alone is stored  | plan it                        | plan it                                  |
  * | unfinished, held, approved, superseded  | as any run (lifecycle.ts)      | as any run: another run of its range (a) |
  * | damaged                                 | as any run: refused            | as any run: another run of its range     |
- * | published, pruned                       | the next, from its `to`        | the next, of all rows                    |
- * | discarded                               | the next, from its `from`      | the next, of all rows                    |
- * | discarded with --skip                   | the next, from its `to`        | the next, of all rows                    |
+ * | published, pruned                       | the next, from its `to` (b)    | the next, of all rows                    |
+ * | discarded                               | the next, from its `from` (b)  | the next, of all rows                    |
+ * | discarded with --skip                   | the next, from its `to` (b)    | the next, of all rows                    |
  *
  * (a) or, if that cannot be read any more, of all rows. So where a run has ended, its plan says.
+ * (b) or from where a later look has found no rows yet.
  */
 export interface LinkedRun extends Pick<Changes, "from"> {
   /** Its number in the chain, from 1. */
   readonly run: number;
   /** null: its range is not stored yet. */
   readonly to: string | null;
+}
+
+export interface NextRun extends LinkedRun {
+  /** Where the run before it has ended: before `from` if no rows came since. */
+  readonly end: string | null;
 }
 
 export interface StoredLink extends LinkedRun {
@@ -121,18 +127,19 @@ export async function storeLink(
 
 type Range = Pick<Changes, "from" | "to">;
 
-/** What nothing came in after a run. One that cannot be read begins nowhere. @public so that tests read it */
+/** The range after a run in which no rows came. One that cannot be read is of no run. @public so that tests read it */
 export const passedDocument: DocumentKind<Range> = {
   name: "passed",
   parse: (json) => range.safeParse(json).data ?? { from: "", to: "" },
 };
 
 /**
- * Stores that nothing came in a range, so that the next look begins at its end: what is before that may be cleaned up. Of two
- * at once, one may be lost: each is true. @param base of the run that is over
+ * Stores that no rows came after a run, so that the next look begins later: what is before that may be cleaned up. Of two
+ * looks at once either may win, as no rows are in either range.
+ * @param base of the run, which is over
  */
-export async function storePassed(ledger: Ledger, base: RunId, { from, to }: Range): Promise<void> {
-  await ledger.change(base, passedDocument, (known) => ({ from: known?.to === from ? known.from : from, to }));
+export async function storePassed(ledger: Ledger, base: RunId, passed: Range): Promise<void> {
+  await ledger.change(base, passedDocument, () => passed);
 }
 
 /** Whether no attempt and no person can go on with a run. */
@@ -149,7 +156,7 @@ export async function linkAfter(
   sink: Pick<Sink, "find" | "open" | "ledger">,
   base: RunId,
   { last, whenOver }: { readonly last: StoredLink; readonly whenOver: (run: RunSink) => Promise<void> },
-): Promise<LinkedRun | undefined> {
+): Promise<NextRun | undefined> {
   const run = last.run + 1;
   const stored = await sink.find(base);
   if (stored === undefined) {
@@ -157,7 +164,7 @@ export async function linkAfter(
   }
   const { to = last.to } = stored.plan.input.changes ?? {};
   if (stored.pruned !== undefined) {
-    return { run, from: to, to: null };
+    return { run, end: to, from: to, to: null };
   }
   const opened = await sink.open(stored, { toDiscard: false });
   if (!isOver(opened.state)) {
@@ -166,7 +173,7 @@ export async function linkAfter(
   await whenOver(opened);
   const end = isRead(opened) ? to : last.from;
   const passed = await sink.ledger.read(base, passedDocument);
-  return { run, from: passed?.from === end ? passed.to : end, to: null };
+  return { run, end, from: passed?.from === end ? passed.to : end, to: null };
 }
 
 /** Whether later runs leave the rows of a run out that is over. A discarded erasure leaves those of the published run. */

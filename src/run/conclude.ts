@@ -414,7 +414,6 @@ export async function publishApproved(opened: OpenedJob, run: RunSink): Promise<
   );
   record.finish();
   log.info(`published run ${plan.runId}`);
-  await tellInput(opened, plan.erasure === undefined ? plan.input.table : undefined); // later runs have read on
   return {
     ...unscored(sink, reporter, run),
     status: "complete",

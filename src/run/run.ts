@@ -86,8 +86,12 @@ async function startRun(asked: OpenedJob, runId: RunId, held?: RunSink): Promise
 
   const begun = await withInput(opened, async (listing) => {
     if (input.chain?.to === null && listing.shards.length === 0) {
-      await (listing.changes && input.chain.pass(listing.changes.to));
-      await tellInput(opened, listing.table); // the last run may have been killed before it did
+      await tellInput(opened, listing.table); // the last run was approved, or killed before it did
+      try {
+        await (listing.changes && input.chain.pass(listing.changes.to));
+      } catch (error) {
+        log.warn(`storing that no rows came: ${messageOf(error)}`); // the next look begins where this one did
+      }
       return { report: nothingNew(job, sink, reporter) };
     }
     models.prepare();

@@ -3,7 +3,8 @@ import { setFlagsFromString } from "node:v8";
 /**
  * V8's flags for the whole life of the program, for each of its threads (docs/decisions/startup.md):
  *
- * - Garbage is marked in one pass when it is due, and never concurrently with the program. Our heap is a few megabytes of
+ * - Garbage is marked in one pass when it is due, and never concurrently with the program, but in `serve`, which
+ *   it would hold up for 30 ms. Our heap is a few megabytes of
  *   objects that hold hundreds of megabytes of buffers, so marking all of it takes milliseconds; but V8 begins each
  *   round early, for the bytes of the buffers.
  * - Functions that have not run for a while keep their code: it is what the next process starts with.
@@ -19,16 +20,13 @@ export const v8Flags: readonly string[] = [
   ...(process.versions.v8.startsWith("11.3.") ? ["--interrupt-budget=400000"] : []),
 ];
 
-/** A server's heap is objects of requests: marked in one pass, they would hold all of them up for 25 ms. */
-const marksAtOnce = (command: string): boolean => command !== "serve";
-
 /**
  * Sets V8's flags for a command. Only the first lines of the program may do so, while it has one thread, with next to nothing on its
  * heap: V8 may crash if a flag changes while garbage is being marked. The code cache is valid for these flags only.
  */
 export function setFlagsAtStart(command: string): void {
   for (const flag of v8Flags) {
-    if (flag !== "--no-incremental-marking" || marksAtOnce(command)) {
+    if (flag !== "--no-incremental-marking" || command !== "serve") {
       setFlagsFromString(flag);
     }
   }

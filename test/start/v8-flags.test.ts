@@ -45,9 +45,10 @@ test("V8's flags are set before the first thread is started, and never changed",
     node: [`--require=${preload}`],
     env: { TOLD: `${told}-2` },
   });
-  const marking = "--no-incremental-marking";
-  expect(readFileSync(`${told}-2`, "utf8")).not.toContain(marking);
-  expect(v8Flags).toContain(marking);
+  const flagsOfServe = readFileSync(`${told}-2`, "utf8")
+    .split("\n")
+    .slice(0, v8Flags.length - 1);
+  expect(flagsOfServe).toEqual(v8Flags.filter((flag) => flag !== "--no-incremental-marking"));
 });
 
 test("no code but that of the start sets flags of V8", () => {

@@ -55,7 +55,7 @@ export function historyContractOf(name: string, worldOf: () => Promise<SinkWorld
       expect([first?.runId, others]).toEqual([runId, []]);
       const { ledger } = world.sink;
       await storePassed(ledger, runId, { from: "1", to: "2" });
-      await storePassed(ledger, runId, { from: "2", to: "3" });
+      await storePassed(ledger, runId, { from: "1", to: "3" });
       expect(await ledger.read(runId, passedDocument), "the last of them").toEqual({ from: "1", to: "3" });
     });
 

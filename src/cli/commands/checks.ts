@@ -55,7 +55,7 @@ function nightsText({ factor, nights, columns }: JudgedNights, width: number | u
   const rows = columns.map(({ held: holds, warned: warns, farthest, date, passesWith }) => {
     const role = roleOf(farthest);
     const name = role === "run" ? "(the run)" : `${farthest.column}${role === "output" ? " (output)" : ""}`;
-    const far = Number.isFinite(passesWith) ? `factor ${Number(passesWith.toPrecision(2))}` : "";
+    const far = Number.isFinite(passesWith) ? `factor ${roundedUp(passesWith)}` : "";
     const what = checkOf(farthest).say(farthest, { dateOf: (runId) => dateOf(nights, runId) });
     return [name, String(holds), String(warns), far, date, what];
   });
@@ -72,4 +72,10 @@ function nightsText({ factor, nights, columns }: JudgedNights, width: number | u
 
 function dateOf(nights: JudgedNights["nights"], runId: string): string {
   return nights.find((night) => night.runId === runId)?.date ?? runId;
+}
+
+/** A factor with two digits that is not smaller. */
+function roundedUp(factor: number): number {
+  const unit = 10 ** (Math.floor(Math.log10(factor)) - 1);
+  return Number((Math.ceil(factor / unit) * unit).toPrecision(2));
 }

@@ -108,7 +108,8 @@ async function heldIn(spec: string, options: DecideOptions, act: string): Promis
   const runs = await opened.sink.history({ job: name, last: everyRun });
   const held = runs.flatMap(({ plan, status }) => {
     const date = plan?.params[param] ?? "";
-    const isOfRange = first <= date && date.slice(0, last.length) <= last; // also the hours of the last day
+    // The hours of a range of days are meant, too; the days of a range of hours are not.
+    const isOfRange = first <= date && date.length >= last.length && date.slice(0, last.length) <= last;
     const isMeant = (status === "held" || status === "approved") && isOfRange;
     return isMeant && sameSeries(plan?.params ?? {}, params) ? [`${param}=${date}`] : [];
   });

@@ -123,8 +123,8 @@ const halfCharacter = "has half of a character, which no text can hold";
 
 function objectIn(answer: string): Readonly<Record<string, unknown>> | undefined {
   const text = answer.trim();
-  // Where a fence ends is not for an expression to find: one takes hours for the blank lines that some models write.
-  const [fence = ""] = (text.endsWith("```") && /^```(?:json)?\s*\n/.exec(text)) || [];
+  // An expression for both fences takes hours for the blank lines that some models write: the last one is cut off.
+  const [fence = ""] = text.endsWith("```") ? (/^```(?:json)?\s*\n/.exec(text) ?? []) : [];
   try {
     const value: unknown = JSON.parse(fence === "" ? text : text.slice(fence.length, -3));
     const isObject = typeof value === "object" && value !== null && !Array.isArray(value);

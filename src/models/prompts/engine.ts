@@ -188,7 +188,7 @@ export function openPromptEngine(options: PromptEngineOptions): Engine {
   };
 
   const answerOf = async (values: ReadonlyMap<string, string>): Promise<AnsweredRow> => {
-    const { sha256: request } = askPrompt(task, model, firstForm(task), values); // the same when the form changes
+    const { sha256: request } = askPrompt(task, model, firstForm(task), values); // names equal rows, in whichever form they are sent
     const same = underWay.get(request);
     if (same !== undefined) {
       reused += 1;

@@ -144,7 +144,7 @@ async function pin(options: TopicOptions, { table, changes }: WantedInput): Prom
       throw rewritten(topic, cut.found);
     }
     const begin = Math.max(cut?.end ?? from, first);
-    const [to, endEpoch] = end?.offsets[partition] ?? [Math.max(begin, now.offset), now.epoch];
+    const [to, endEpoch] = end?.offsets[partition] ?? [Math.max(begin, now.offset), Math.max(epoch, now.epoch)];
     const endCut = end && (await cutOf(cluster, partition, { to, epoch: endEpoch }));
     if (endCut !== undefined) {
       throw rewritten(topic, endCut.found, end); // no run could be planned up to there

@@ -492,7 +492,10 @@ const tables: readonly ControlTable[] = [
       "The documents of runs: verdict, decision, errors, what was paid, notes. None is changed, and old notes of days are removed",
     columns: {
       run_id: ["text NOT NULL", "the run"],
-      name: ["text NOT NULL", "verdict, decision, errors, spending, late, late_told, told, range, passed, day or spans_gone"],
+      name: [
+        "text NOT NULL",
+        "verdict, decision, errors, spending, late, late_told, told, range, passed, day or spans_gone",
+      ],
       version: ["integer NOT NULL", "from 1: the first counts, and of errors, spending and passed the last"],
       document: ["json NOT NULL", "what it says"],
       writer: ["text NOT NULL", "the attempt that wrote it"],

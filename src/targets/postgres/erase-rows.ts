@@ -198,8 +198,8 @@ async function eraseRejects(
   const at = columns.length + 1;
   const isKey = types.map((type, index) => {
     const text = `r.columns ->> $${at + 1 + index}`;
-    const isNumber = `CASE WHEN ${text} ~ '^-?[0-9]+[.][0-9]+$' THEN (${text})::numeric = k.k${index} END`; // 1.5 is 1.50
-    return `(${text} IN (k.t${index}, k.k${index}::text)${type.startsWith("numeric") ? ` OR ${isNumber}` : ""})`;
+    const isNumber = `CASE WHEN ${text} ~ '^-?[0-9]+([.][0-9]+)?$' THEN (${text})::numeric = k.k${index} END`; // 1.5 is 1.50
+    return `(${text} IN (k.t${index}, k.k${index}::text)${/^numeric(\([^)]*\))?$/.test(type) ? ` OR ${isNumber}` : ""})`;
   });
   const isOfTarget = `r.run_id IN (SELECT run_id FROM ${table("runs")} WHERE target = $${at})`;
   const values = [planTarget.table, ...columns];
