@@ -160,10 +160,7 @@ test("fields of struct columns that are NULL are named by their path", async () 
 
 test("an unused map column does not stop a run", async () => {
   await nestedShard(scratch.path);
-  expect(await scoreHere(await jobOver(scratch.path, []))).toMatchObject({
-    status: "complete",
-    rowsScored: rowCount,
-  });
+  expect(await scoreHere(await jobOver(scratch.path, []))).toMatchObject({ status: "complete", rowsScored: rowCount });
 });
 
 test.each([

@@ -20,11 +20,7 @@ function sinkOf(
   {
     lockSeconds = 1,
     ...more
-  }: {
-    readonly lockSeconds?: number;
-    readonly retrySeconds?: number;
-    readonly warn?: (message: string) => void;
-  } = {},
+  }: { readonly lockSeconds?: number; readonly retrySeconds?: number; readonly warn?: (message: string) => void } = {},
 ): Sink {
   const timeouts = { connect: 5, statement: 60, lock: lockSeconds };
   return pgSink({ url, postgres: { mode, key: mode === "append" ? [] : ["id"], timeouts }, ...more });
