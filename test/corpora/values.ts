@@ -5,6 +5,7 @@ import {
   DuckDBListValue,
   DuckDBStructType,
   DuckDBStructValue,
+  DuckDBTimeTZValue,
   DuckDBTimestampNanosecondsValue,
   DuckDBTimestampTZValue,
   DuckDBTimestampValue,
@@ -38,7 +39,8 @@ export async function columnTexts(paths: readonly string[]): Promise<ReadonlyMap
 
 /** One value as text: the same as `text` of fixtures/corpora.py, which says how. */
 function text(value: DuckDBValue, type: DuckDBType): string {
-  if (value === null || typeof value === "boolean" || typeof value === "bigint") {
+  const isPlain = typeof value === "boolean" || typeof value === "bigint" || value instanceof DuckDBDecimalValue;
+  if (value === null || isPlain) {
     return String(value);
   }
   if (typeof value === "number") {
@@ -53,8 +55,9 @@ function text(value: DuckDBValue, type: DuckDBType): string {
   if (value instanceof DuckDBTimestampNanosecondsValue) {
     return String(value.nanos);
   }
-  if (value instanceof DuckDBDecimalValue) {
-    return value.toString();
+  if (value instanceof DuckDBTimeTZValue) {
+    const time = new Date(Number(value.micros / 1000n)).toISOString().slice(11, -1);
+    return time.endsWith(".000") ? time.slice(0, -4) : `${time}${String(value.micros % 1000n).padStart(3, "0")}`;
   }
   if (value instanceof DuckDBBlobValue) {
     return `0x${Buffer.from(value.bytes).toString("hex")}`;
