@@ -105,29 +105,31 @@ postgres.describe("erase in Postgres", () => {
     expect(await idsOf(database)).toBe(0);
   });
 
-  test("erase deletes rejected rows of the keys, however a number is written, and nothing while a run is held", async () => {
-    await using database = await postgres.server().createDatabase();
-    const overrides = {
-      checks: {},
-      on_bad_row: "reject",
-      input: {
-        where: "id in (3, 4, 5) or id > 440",
-        columns: { id: "id::DECIMAL(9, 2)", age: "case when id = 441 then 'nan' else 0.5 end" },
-      },
-    };
-    const job = await jobIn(scratch.path, database, { mode: "append" }, overrides);
-    await expectEnd(job.night("run", "2026-01-01"), 67);
-    await expectEnd(
-      job.erase(),
-      67,
-      /is held by its checks, so nothing was erased\n.*approve or discard it: infer-batch approve .*--param ds=2026-01-01/,
-    );
-    await expectEnd(job.night("approve", "2026-01-01", "--reason", "small"), 0);
-    expect(lastJson(await job.erase("--json"))).toMatchObject({ rows: 1, rejects: 1, keys_not_found: 1 });
-    expect(await database.query("SELECT columns->>'id' AS id FROM infer_batch.rejects")).toEqual([]);
-    await expectEnd(job.night("rejects", "2026-01-01"), 0);
-    expect((await job.night("status", "2026-01-01")).stdout).toContain("published");
-  });
+  test.each([
+    ["DECIMAL(9, 2)", "441"],
+    ["DECIMAL(9, 0)", "441.0"],
+  ])(
+    "erase deletes rejected rows of the keys, of %s as %s, too, and nothing while a run is held",
+    async (type, key) => {
+      await using database = await postgres.server().createDatabase();
+      const where = "id in (3, 4, 5) or id > 440";
+      const columns = { id: `id::${type}`, age: "case when id = 441 then 'nan' else 0.5 end" };
+      const overrides = { checks: {}, on_bad_row: "reject", input: { where, columns } };
+      const job = await jobIn(scratch.path, database, { mode: "append" }, overrides);
+      await writeFile(join(scratch.path, "keys.txt"), `5\n${key}\n9999\n`);
+      await expectEnd(job.night("run", "2026-01-01"), 67);
+      await expectEnd(
+        job.erase(),
+        67,
+        /is held by its checks, so nothing was erased\n.*approve or discard it: infer-batch approve .*--param ds=2026-01-01/,
+      );
+      await expectEnd(job.night("approve", "2026-01-01", "--reason", "small"), 0);
+      expect(lastJson(await job.erase("--json"))).toMatchObject({ rows: 1, rejects: 1, keys_not_found: 1 });
+      expect(await database.query("SELECT columns->>'id' AS id FROM infer_batch.rejects")).toEqual([]);
+      await expectEnd(job.night("rejects", "2026-01-01"), 0);
+      expect((await job.night("status", "2026-01-01")).stdout).toContain("published");
+    },
+  );
 
   test.each(firstOf(["upsert", "replace", "append"]))(
     "predictions of a challenger that no run completes do not stop erase, which removes their rows, too: %s",

@@ -34,21 +34,17 @@ test("V8's flags are set before the first thread is started, and never changed",
     commit_rows: 100,
     engine: { threads: 2 },
   });
-  const { code, stderr } = await runCli(["run", spec], { node: [`--require=${preload}`], env: { TOLD: told } });
+  const node = [`--require=${preload}`];
+  const { code, stderr } = await runCli(["run", spec], { node, env: { TOLD: told } });
   expect(code, stderr).toBe(0);
   const seen = readFileSync(told, "utf8").trimEnd().split("\n");
   const first = seen.indexOf("thread");
   expect(seen.slice(0, first)).toEqual(v8Flags);
   expect(new Set(seen.slice(first))).toEqual(new Set(["thread", "gc: function"])); // of each thread
 
-  await runCli(["serve", join(scratch.path, "no.yaml")], {
-    node: [`--require=${preload}`],
-    env: { TOLD: `${told}-2` },
-  });
-  const flagsOfServe = readFileSync(`${told}-2`, "utf8")
-    .split("\n")
-    .slice(0, v8Flags.length - 1);
-  expect(flagsOfServe).toEqual(v8Flags.filter((flag) => flag !== "--no-incremental-marking"));
+  await runCli(["serve", join(scratch.path, "no.yaml")], { node, env: { TOLD: `${told}-2` } });
+  const ofServe = readFileSync(`${told}-2`, "utf8").split("\n");
+  expect(ofServe.slice(0, v8Flags.length - 1)).toEqual(v8Flags.filter((flag) => flag !== "--no-incremental-marking"));
 });
 
 test("no code but that of the start sets flags of V8", () => {
