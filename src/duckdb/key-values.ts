@@ -46,7 +46,10 @@ async function* partRows(connection: DuckDBConnection, path: string, named: Keye
   yield* rowTexts(connection, `read_parquet(${file}, hive_partitioning = false)`, named, Number(rows));
 }
 
-/** Bytes, times and what no other type is read as are texts here, spelled as `jsonOf` does, but for spans of time; and JSON is, which is cast. */
+/**
+ * Bytes, times and types that are not read otherwise are texts here, as `jsonOf` spells them; spans of time are spelled by
+ * Postgres. JSON is a text, too, and is cast.
+ */
 async function* tableRows(
   connection: DuckDBConnection,
   { columns: ofTable, rows }: StoredTable,

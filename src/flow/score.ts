@@ -386,7 +386,9 @@ export function createSpanPipeline(
       /** With the columns that come from neither input nor model. */
       rows: () => {
         const named = contract.lineage === true ? withLineage(output, options.lineage()) : output;
-        return contract.numbered === true ? withRowNumbers(named, () => numbersOf(open, output)) : named;
+        return contract.numbered === true
+          ? withRowNumbers(named, () => BigInt64Array.from(rowsOfOutput(open, output), BigInt))
+          : named;
       },
       totals,
     };
@@ -491,9 +493,9 @@ function takeHashed({ reuse }: OpenSpan, hashed: HashedUnit, { from, to }: Batch
   return { from: first, to: first + reuse.scoredCount - before, row: reuse.rowStart + before };
 }
 
-function numbersOf({ rows, rowInRun }: OpenSpan, { rowCount }: OutputRows): BigInt64Array<ArrayBuffer> {
-  const places = Array.from({ length: rowCount }, (_, index) => index);
-  return BigInt64Array.from(rows.rowsAt(places), (row) => BigInt(rowInRun(row)));
+/** The number in the run of each row of a span's output. */
+export function rowsOfOutput({ rows, rowInRun }: OpenSpan, { rowCount }: OutputRows): number[] {
+  return rows.rowsAt(Array.from({ length: rowCount }, (_, index) => index)).map((row) => rowInRun(row));
 }
 
 /** A span's rows without those that the target cannot hold, which are bad rows like any other. */

@@ -26,7 +26,7 @@ import type { Changes, RunId } from "./plan/plan.js";
  * | discarded with --skip                   | the next, from its `to` (b)    | the next, of all rows                    |
  *
  * (a) or, if that cannot be read any more, of all rows. So where a run has ended, its plan says.
- * (b) or from where a later look has found no rows yet.
+ * (b) or, unless it is pruned, from where a later look has found no rows.
  */
 export interface LinkedRun extends Pick<Changes, "from"> {
   /** Its number in the chain, from 1. */

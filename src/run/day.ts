@@ -96,7 +96,10 @@ export async function storeDay(
 /** Days of which notes stay. No run is compared with one that was planned longer before it, also over changes of the clock. */
 const notedDays = comparedNights + 2;
 
-/** Removes the notes that became old between two runs: each bound is the earlier of two runs' times, since one clock may be ahead. Those that this user may not remove stay. */
+/**
+ * Removes the notes that became old between two runs. A run's time is that of the run before it where that is earlier: one
+ * clock may be ahead. Notes that this user may not remove stay.
+ */
 async function removeOld(ledger: Ledger, chain: RunId, before: number, run: number): Promise<void> {
   const timeOf = timesOf(ledger, chain);
   const oldAt = async (time: number): Promise<number> => await runNearest(timeOf, run, time - notedDays * dayMs);

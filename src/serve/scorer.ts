@@ -8,7 +8,7 @@ import { directPlan } from "../flow/pack/direct.js";
 import { rowsRead } from "../flow/pack/select-rows.js";
 import { createPacker, type FeatureBatch } from "../flow/pack/packer.js";
 import { describeFaults } from "../flow/rejects.js";
-import { type BatchOptions, scoreInto, tensorsByName } from "../flow/score.js";
+import { type BatchOptions, rowsOfOutput, scoreInto, tensorsByName } from "../flow/score.js";
 import { openSpan } from "../flow/span.js";
 import { outputTensors } from "../models/binding/contract.js";
 import type { Engine } from "../models/engine.js";
@@ -102,8 +102,8 @@ export async function openScorer(
       };
       const rows = open.rows.finish(open.keptRows);
       const at = new Int32Array(piece.rowEnd).fill(-1);
-      for (const [index, scored] of open.rows.rowsAt(Array.from({ length: rows.rowCount }, (_, k) => k)).entries()) {
-        at[open.rowInRun(scored)] = index;
+      for (const [index, number] of rowsOfOutput(open, rows).entries()) {
+        at[number] = index;
       }
       return {
         rows,

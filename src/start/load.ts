@@ -63,7 +63,7 @@ export function load(entry: string): unknown {
   return loadFile(entry, cache);
 }
 
-/** One file for each command, and two for threads: those of `serve` have other flags. Each loads and compiles its own. */
+/** One file for each command and one for threads, which compile different code; the threads of `serve` have other flags. */
 function cacheFile(entry: string, command: string): string | undefined {
   const { env, version, arch } = process;
   if (env["NODE_DISABLE_COMPILE_CACHE"] !== undefined || env["NODE_V8_COVERAGE"] !== undefined) {

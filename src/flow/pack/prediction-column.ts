@@ -126,7 +126,7 @@ function vectors(type: ColumnType, length: number): PredictionColumn {
     },
     set(at, rowCount, source, onNotFinite) {
       if (child !== undefined && source.width !== width) {
-        const found = `a batch has ${source.width} values a row, the one before had ${width}`;
+        const found = `a batch has ${source.width} values a row, another has ${width}`;
         throw new JobError("CONTRACT", `running the model: ${found}`, {
           hint: "an output needs one width in all batches: write shrink: false where an input shrinks, or choose another output",
         });

@@ -188,7 +188,8 @@ export function openPromptEngine(options: PromptEngineOptions): Engine {
   };
 
   const answerOf = async (values: ReadonlyMap<string, string>): Promise<AnsweredRow> => {
-    const { sha256: request } = askPrompt(task, model, firstForm(task), values); // names equal rows, in whichever form they are sent
+    // In the first form, whichever is sent: it names rows that are equal.
+    const { sha256: request } = askPrompt(task, model, firstForm(task), values);
     const same = underWay.get(request);
     if (same !== undefined) {
       reused += 1;
